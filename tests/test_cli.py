@@ -330,7 +330,7 @@ def test_completion_version_and_doctor(bicore):
     assert bicore("--version").stdout.startswith("bicore ")
     assert "torch" in bicore("doctor").stdout
     assert _install_line("dask") == "pip install 'bicore[dask]'"
-    assert "torch==" in _install_line("avalanche")
+    assert "torch==" in _install_line("")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_completion_version_and_doctor(bicore):
 )
 def test_avalanche_is_installed_with_the_same_build_of_torch(monkeypatch, version, words):
     monkeypatch.setattr(show, "_version", lambda name: version)
-    assert _install_line("avalanche") == f"pip install 'bicore[avalanche]' {words}"
+    assert _install_line("") == f"pip install avalanche-lib {words}"
 
 
 def test_the_installed_script_is_the_same_command():

@@ -67,6 +67,12 @@ def test_every_method_is_within_reach():
         refuses(words, CoresetSampler(6, **wrong).fit, data.x, data.y)
 
 
+@pytest.mark.parametrize("selector", [3, None, "no-such-method"])
+def test_an_unknown_selector_is_refused_by_its_name(selector):
+    with pytest.raises(InputError, match="^selector="):
+        CoresetSampler(2, selector=selector).fit(np.eye(4), [0, 1, 0, 1])
+
+
 def test_options_of_version_0_2_make_a_selector():
     data = blobs()
     with pytest.warns(DeprecationWarning, match="selector=BilevelSelector"):
@@ -192,7 +198,7 @@ def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch, hos
     monkeypatch.setitem(sys.modules, host, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     integration = getattr(importlib.import_module(module), name)
-    monkeypatch.delitem(sys.modules, module)  # later imports must not find this one
+    del sys.modules[module]  # later imports must not find this one; monkeypatch would restore it
     refuses(rf"pip install 'bicore\[{host}\]'", integration)
 
 

@@ -40,7 +40,7 @@ WORDS = {
 }
 #: The text of a configuration, such as Exchange(rounds=None).
 CONFIGURATION = re.compile(r"^([A-Z]\w*)\(.*\)$")
-#: Required packages, and the extra and the use of optional ones, as in pyproject.toml.
+#: Required packages, and the extra (as in pyproject.toml) and the use of optional ones.
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
 OPTIONAL = {
     "pyarrow": ("tables", "tables"),
@@ -50,7 +50,7 @@ OPTIONAL = {
     "imbalanced-learn": ("imblearn", "resampling with imbalanced-learn"),
     "datasets": ("huggingface", "Hugging Face data sets"),
     "scikit-activeml": ("skactiveml", "active learning with scikit-activeml"),
-    "avalanche-lib": ("avalanche", "replay with Avalanche"),
+    "avalanche-lib": ("", "replay with Avalanche"),
 }
 
 
@@ -148,16 +148,15 @@ def doctor() -> None:
 
 
 def _install_line(extra: str) -> str:
-    """Return the command that installs an extra and keeps torch."""
-    line = f"pip install 'bicore[{extra}]'"
-    if extra != "avalanche":
-        return line
+    """Return the command that installs an extra, or Avalanche, which has none, and keeps torch."""
+    if extra:
+        return f"pip install 'bicore[{extra}]'"
     # torchvision, which Avalanche needs, belongs to one build of torch: pip would replace torch by
     # the newest build for CUDA, or take a torchvision that cannot be imported next to this torch.
     version = str(_version("torch"))
     build = version.partition("+")[2]
     index = f" --extra-index-url https://download.pytorch.org/whl/{build}" if build else ""
-    return f"{line} torch=={version}{index}"
+    return f"pip install avalanche-lib torch=={version}{index}"
 
 
 def _version(name: str) -> str | None:

@@ -12,10 +12,15 @@ from sklearn.utils.validation import validate_data
 from bicore import frames
 from bicore.data import Dataset
 from bicore.integrations import accept_old_options, missing_base
-from bicore.integrations.sklearn import draw_seed, encode_columns, has_text, selector_or_none
+from bicore.integrations.sklearn import (
+    draw_seed,
+    encode_columns,
+    has_text,
+    read_selector,
+    selector_or_none,
+)
 from bicore.methods.base import Selector
 from bicore.methods.counts import select_counts
-from bicore.methods.registry import as_selector
 from bicore.runtime.context import Runtime
 from bicore.types import RandomState
 
@@ -106,7 +111,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         counts = dict(zip(labels.tolist(), present.tolist(), strict=True))
         for label, count in self.sampling_strategy_.items():
             counts[np.asarray(label).item()] = int(count)
-        selector, seed = as_selector(self.selector), draw_seed(self.random_state)
+        selector, seed = read_selector(self), draw_seed(self.random_state)
         self.coreset_ = select_counts(selector, data, counts, seed, self.runtime)
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights

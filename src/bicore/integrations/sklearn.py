@@ -18,10 +18,10 @@ from bicore import arguments, frames
 from bicore._deprecated import renamed_keywords
 from bicore.api import select
 from bicore.data import Array, Dataset, Task, scale_to_mean_one
-from bicore.errors import InputError, check_integer
+from bicore.errors import InputError, check_integer, check_name
 from bicore.integrations import accept_old_options
 from bicore.methods.base import Selector
-from bicore.methods.registry import as_selector
+from bicore.methods.registry import METHODS, as_selector
 from bicore.runtime.context import Runtime
 from bicore.sources.tables import all_numbers, encode_table
 from bicore.types import Estimator, Matrix, Numbers, RandomState, Sampler, Table
@@ -128,6 +128,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         InputError
             If a parameter is invalid.
         """
+        read_selector(self)
         data = self._check_data(X, y, sample_weight)
         quotas, size = _quotas(self.sampling_strategy, self.size, data)
         self.coreset_ = select(
@@ -200,10 +201,17 @@ def encode_columns(X: Matrix) -> Any:
     return encode_table(cast(Table, X)).scale_features(None).data.x if has_text(X) else X
 
 
+def read_selector(sampler: Any) -> Selector:
+    """Return the selector of a sampler."""
+    if not isinstance(sampler.selector, Selector):
+        check_name("selector", sampler.selector, METHODS)
+    return as_selector(sampler.selector)
+
+
 def selector_or_none(sampler: Any) -> Selector | None:
     """Return the selector of a sampler; None if it is invalid, which ``fit`` reports."""
     try:
-        return as_selector(sampler.selector)
+        return read_selector(sampler)
     except InputError:
         return None
 

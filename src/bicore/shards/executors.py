@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -138,6 +138,24 @@ class GPUExecutor(Executor):
         return rows
 
 
+class DaskClient(Protocol):
+    """What is used of a ``distributed.Client``."""
+
+    status: str
+
+    def submit(self, function: Callable[..., Any], *args: Any, pure: bool) -> Any:
+        """Run a function on a worker; return a future."""
+
+    def compute(self, collections: Any) -> Any:
+        """Compute a collection on the workers; return a future."""
+
+    def nthreads(self) -> Mapping[str, int]:
+        """Return the number of threads of each worker."""
+
+    def close(self) -> Any:
+        """Disconnect."""
+
+
 @dataclass
 class DaskExecutor(Executor):
     """The workers of a Dask cluster; each reads its own parts, so all of them need the files.
@@ -156,36 +174,36 @@ class DaskExecutor(Executor):
     ...     select_from_shards(source, 1000, executor=workers)
     """
 
-    client: Any
+    client: DaskClient | str
 
     def __post_init__(self) -> None:
         self._connected = isinstance(self.client, str)
-        if self._connected:
-            self.client = _connect(self.client)
-        if not hasattr(self.client, "submit"):
+        client = _connect(self.client) if isinstance(self.client, str) else self.client
+        if not hasattr(client, "submit"):
             raise InputError(
                 "executor must be the address of a Dask scheduler, a Dask client or a "
                 f"DaskExecutor; got {self.client!r}."
             )
+        self._client: DaskClient = client
 
     def close(self) -> None:
         """Disconnect from the cluster, if this object connected."""
         if self._connected:
-            self.client.close()
+            self._client.close()
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        threads = max(1, sum(self.client.nthreads().values()))
+        threads = max(1, sum(self._client.nthreads().values()))
         # pure=False: Dask must not reuse results of an earlier pass.
-        submit: Callable[..., Any] = partial(self.client.submit, _call, pure=False)
+        submit: Callable[..., Any] = partial(self._client.submit, _call, pure=False)
         if isinstance(source, DaskShards):
             submit = self._submit_near_rows
         # The work holds matrices of p² numbers. As the result of a task it is sent once per pass,
         # and computed again if its worker is lost.
         try:
-            held = self.client.submit(_identity, work, pure=False)
+            held = self._client.submit(_identity, work, pure=False)
             yield from _in_order(submit, held, source, AHEAD * threads)
         except Exception as error:  # Dask raises many kinds of errors if the connection is lost
-            if self.client.status == "running" and not isinstance(error, CancelledError):
+            if self._client.status == "running" and not isinstance(error, CancelledError):
                 raise  # an error raised by the work
             raise WorkerLostError(
                 f"the Dask scheduler was lost or restarted ({error}); start it again, and give "
@@ -194,8 +212,8 @@ class DaskExecutor(Executor):
 
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
         """Run the work on the workers that hold the rows of a Dask collection."""
-        rows = self.client.compute(source.chunks[part.number])
-        return self.client.submit(_call_on, work, part.shard, part, rows, pure=False)
+        rows = self._client.compute(source.chunks[part.number])
+        return self._client.submit(_call_on, work, part.shard, part, rows, pure=False)
 
 
 def _identity(work: T) -> T:
