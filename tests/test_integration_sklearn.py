@@ -69,7 +69,7 @@ def test_every_method_is_within_reach():
 
 @pytest.mark.parametrize("selector", [3, None, "no-such-method"])
 def test_an_unknown_selector_is_refused_by_its_name(selector):
-    with pytest.raises(InputError, match="^selector="):
+    with pytest.raises(InputError, match=r"^selector="):
         CoresetSampler(2, selector=selector).fit(np.eye(4), [0, 1, 0, 1])
 
 
