@@ -1,5 +1,6 @@
 """Sources in parts: every kind gives the same rows, and errors name the shard."""
 
+import json
 import pickle
 import tracemalloc
 import zipfile
@@ -755,6 +756,26 @@ def test_embeddings_are_not_mixed(tmp_path):
     refuses(r"embedding\.json is damaged", embed_to_folder, batches, Counting(), tmp_path)
     (tmp_path / "embedding.json").unlink()
     refuses(r"without embedding\.json", embed_to_folder, batches, Counting(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [(torch.ones(4, 4), torch.arange(4)), (torch.zeros(4, 4), torch.ones(4)), (torch.ones(4, 4),)],
+)
+def test_a_complete_embedding_of_other_rows_is_refused(changed, tmp_path):
+    def embed(*columns):
+        rows = torch.utils.data.TensorDataset(*columns)
+        batches = torch.utils.data.DataLoader(rows, batch_size=2)
+        return embed_to_folder(batches, Counting(), tmp_path)
+
+    embed(torch.zeros(4, 4), torch.arange(4))
+    assert embed(torch.zeros(4, 4), torch.arange(4)).rows == 4
+    refuses("first_batch=.*another folder", embed, *changed)
+    record = tmp_path / "embedding.json"
+    older = json.loads(record.read_text())
+    del older["first_batch"]  # as in version 0.2
+    record.write_text(json.dumps(older))
+    assert embed(*changed).rows == 4
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from bicore.errors import InputError, NumericalError, check_integer, check_numbe
 from bicore.types import RandomState
 
 #: Points, exchanges and removals whose scores differ by less than this share are equal. The
-#: smallest id then decides, so that row order, duplicates and devices do not change the result.
+#: smallest id then decides. If ids are given, row order and duplicates do not change the result in
+#: float64, nor do devices.
 TIE = 1e-10
 
 
@@ -156,8 +157,8 @@ def read_initial(
     else:
         points = np.asarray(initial).reshape(-1)
         if len(points) and points.dtype.kind not in "iu":
-            rows = "give integer row numbers (for a mask: np.flatnonzero(mask))"
-            raise InputError(f"{name} holds {points[:1].tolist()[0]!r}; {rows}.")
+            fix = "give integer row numbers (for a mask: np.flatnonzero(mask))"
+            raise InputError(f"{name} holds {points[:1].tolist()[0]!r}; {fix}.")
     if len(points) and (points.min() < 0 or points.max() >= n):
         wrong = int(points[(points < 0) | (points >= n)][0])
         raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
@@ -175,9 +176,9 @@ def read_initial(
 def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -> None:
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
-        counts = f"{known.rows} rows and data has {len(data)}"
+        mismatch = f"{known.rows} rows and data has {len(data)}"
         raise InputError(
-            f"{name} was selected from {counts}; pass the data from which it was selected."
+            f"{name} was selected from {mismatch}; pass the data from which it was selected."
         )
     if not continues or known.fingerprint is None:
         return
@@ -191,9 +192,9 @@ def ranks_of(ids: Array) -> Array:
     return ranks
 
 
-def in_id_order(places: Array, ids: Array) -> Array:
+def in_id_order(rows: Array, ids: Array) -> Array:
     """Sort row numbers by id, so that random draws do not depend on the order of rows."""
-    ordered: Array = places[np.argsort(ids[places], kind="stable")]
+    ordered: Array = rows[np.argsort(ids[rows], kind="stable")]
     return ordered
 
 

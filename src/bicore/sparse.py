@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bicore.errors import InputError
 
-#: NumPy's letters of dtypes that convert to CSR.
+#: NumPy's letters of accepted dtypes: booleans, integers and floats.
 _KINDS = "biuf"
 
 
@@ -54,8 +54,11 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
-        place = f"{matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}"
-        raise InputError(f"{name} holds {place}; impute the value or drop the row.")
+        column = matrix.indices[bad[0]]
+        raise InputError(
+            f"{name} holds {matrix.data[bad[0]]} at row {row}, column {column}; impute the value "
+            "or drop the row."
+        )
     return SparseRows(matrix)
 
 
@@ -74,17 +77,14 @@ class _Sparse:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Self:
-        places = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
-        return replace(self, matrix=self.matrix[places])  # type: ignore[type-var]
+        index = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        return replace(self, matrix=self.matrix[index])  # type: ignore[type-var]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         raise dense_needed()
 
     def __getattr__(self, name: str) -> Any:
-        # Python looks up such names before the object is complete, during unpickling.
-        if name.startswith("__") or name in ("matrix", "dtype", "device"):
-            raise AttributeError(name)
-        raise dense_needed()
+        raise dense_needed()  # also an AttributeError, as hasattr and pickle expect
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +126,17 @@ class SparsePoints(_Sparse):
     matrix: Any
     dtype: torch.dtype
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # a constant
-    #: Device for the choice of blocks; products are computed on the CPU.
+    #: Blocks are chosen as on the CPU, where products are computed even if the results go to a GPU.
     is_cuda = False
 
     def numel(self) -> int:
         """Number of stored numbers."""
         return int(self.matrix.nnz)
 
-    def to(self, *place: Any) -> SparsePoints:
+    def to(self, *targets: Any) -> SparsePoints:
         """Return the points for another device or precision."""
         changed = self
-        for one in place:
+        for one in targets:
             kind, where = getattr(one, "dtype", one), getattr(one, "device", one)
             if isinstance(kind, torch.dtype):
                 changed = replace(changed, dtype=kind)
@@ -163,7 +163,7 @@ class SparsePoints(_Sparse):
         """Return the squared length of each point, in float64 on the CPU."""
         return torch.from_numpy(np.asarray(self._doubles().power(2).sum(axis=1)).reshape(-1))
 
-    def pair_distances(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
+    def squared_pair_distances(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
         """Return squared distances of some pairs by their differences, without cancellation."""
         gaps = self[rows]._doubles() - other[columns]._doubles()
         return torch.from_numpy(np.asarray(gaps.power(2).sum(axis=1)).reshape(-1))

@@ -191,7 +191,7 @@ def _recompute(
             first, second = some.unbind(1)
             if sparse:
                 own, other = cast(SparsePoints, a), cast(SparsePoints, b)
-                found[first, second] = own.pair_distances(other, first, second)
+                found[first, second] = own.squared_pair_distances(other, first, second)
             else:
                 found[first, second] = (a[first] - b[second]).square().sum(1)
     elif found.dtype != torch.float64 and min(found.shape) >= NARROW:

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,15 @@ def embed_to_folder(
     """Embed the rows of a loader once, and read them from disk afterwards.
 
     A killed run continues with its first unfinished shard. If the embedding is complete, the call
-    returns at once.
+    only reads the first batch, to check that the rows are the same; later rows are not compared.
 
     Parameters
     ----------
     loader : torch.utils.data.DataLoader
-        Batches (x, y) or x, in the same order each time: without shuffling.
+        Batches (x, y) or x, the same each time: without shuffling and random augmentation.
     module : torch.nn.Module
-        Returns a row of numbers for each x. It runs in evaluation mode, and its weights do not
-        change.
+        Returns a row of numbers for each row of a batch x. It runs in evaluation mode, and its
+        weights do not change.
     folder : path
         Folder for the shards ``x-00000.npy``, ``y-00000.npy`` … and a small record.
     device : str
@@ -59,7 +59,7 @@ def embed_to_folder(
     dtype : "float16" or "float32"
         Type of the stored numbers.
     shard_rows : int
-        Minimum number of rows of a shard; a shard ends with a batch.
+        Number of rows of a shard, rounded up to whole batches; the last may have fewer.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def embed_to_folder(
     ------
     InputError
         If the folder holds another embedding, the loader shuffles or drops rows, or an output is
-        not one row of numbers for each x, or too large for float16.
+        not one row of numbers for each row of x, or too large for float16.
 
     Examples
     --------
@@ -90,42 +90,53 @@ def embed_to_folder(
         raise InputError(
             "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
         )
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    record = _begin(place, _record(loader, module, dtype, shard_rows))
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    batches = iter(loader)
+    first = next(batches, None)
+    record = _begin(root, _record(loader, first, module, dtype, shard_rows))
     if not record["complete"]:
         with frozen(module.to(device)):
-            _write_shards(loader, module, place, device, record)
-        _write_record(place, {**record, "complete": True})
-    return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
+            _write_shards(itertools.chain([first], batches), module, root, device, record)
+        _write_record(root, {**record, "complete": True})
+    return NpyShards(sorted(root.glob("x-*.npy")), sorted(root.glob("y-*.npy")) or None)
 
 
 def _write_shards(
-    loader: Any, module: torch.nn.Module, place: Path, device: str, record: dict[str, Any]
+    batches: Iterable[Any],
+    module: torch.nn.Module,
+    root: Path,
+    device: str,
+    record: dict[str, Any],
 ) -> None:
     """Embed the rows of missing shards; rows of finished ones are only counted."""
     number = rows = 0
     columns: dict[str, list[Array]] = {"y": [], "x": []}
-    for batch in itertools.chain(loader, [None]):
+    for batch in itertools.chain(batches, [None]):
         if rows and (batch is None or rows >= record["shard_rows"]):
-            _close_shard(place, number, rows, columns)
+            _close_shard(root, number, rows, columns)
             number, rows, columns = number + 1, 0, {"y": [], "x": []}
         if batch is None:
             return
-        x, y, *_ = (*batch, None) if isinstance(batch, (tuple, list)) else (batch, None)
-        if not _path(place, "x", number).exists():
+        x, y = _split(batch)
+        if not _path(root, "x", number).exists():
             columns["x"].append(embed_batch(module, x, device, record["dtype"]))
             columns["y"] += [] if y is None else [np.asarray(y)]
         rows += len(x)
 
 
-def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Array]]) -> None:
+def _split(batch: Any) -> tuple[Any, Any]:
+    x, y, *_ = (*batch, None) if isinstance(batch, (tuple, list)) else (batch, None)
+    return x, y
+
+
+def _close_shard(root: Path, number: int, rows: int, columns: dict[str, list[Array]]) -> None:
     """Write a shard, features last, because their file marks it as complete."""
-    path = _path(place, "x", number)
+    path = _path(root, "x", number)
     if not path.exists():
         for column, batches in columns.items():
             if batches:
-                part = _path(place, column, number)
+                part = _path(root, column, number)
                 with explain_failed_writes(part, NOT_WRITTEN), replacing(part) as temporary:
                     np.save(temporary, np.concatenate(batches))
     elif (finished := len(read_header(path))) != rows:
@@ -133,8 +144,8 @@ def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Ar
         raise InputError(f"{changed}; use the same loader, or another folder.")
 
 
-def _path(place: Path, column: str, number: int) -> Path:
-    return place / f"{column}-{number:05d}.npy"
+def _path(root: Path, column: str, number: int) -> Path:
+    return root / f"{column}-{number:05d}.npy"
 
 
 def embed_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
@@ -152,25 +163,32 @@ def embed_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Arr
         stored = rows.astype(dtype)
     lost = np.isfinite(rows) & ~np.isfinite(stored)
     if lost.any():
-        value = f"module gives {rows[lost][0]:g}"
-        raise InputError(f"{value}, which float16 cannot hold; give dtype='float32'.")
+        raise InputError(
+            f"module gives {rows[lost][0]:g}, which float16 cannot hold; give dtype='float32'."
+        )
     return stored
 
 
-def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -> dict[str, Any]:
-    """Return everything that an embedding depends on."""
+def _record(
+    loader: Any, first: Any, module: torch.nn.Module, dtype: str, shard_rows: int
+) -> dict[str, Any]:
+    """Describe an embedding: its module, its settings, and the first batch of its rows."""
     batches = None
     with suppress(TypeError):  # a loader over an iterable has no length
         batches = len(loader)
     size = getattr(loader, "batch_size", None)
-    record = {"module": _digest(module), "batches": batches, "batch_size": size}
+    record = {"module": _digest(repr(module), module.state_dict()), "batches": batches}
+    columns = dict(zip("xy", _split(first), strict=True))
+    text = "".join(repr(one) for one in columns.values() if not hasattr(one, "detach"))
+    record |= {"first_batch": _digest(text, columns), "batch_size": size}
     return {**record, "dtype": dtype, "shard_rows": shard_rows, "complete": False}
 
 
-def _digest(module: torch.nn.Module) -> str:
+def _digest(text: str, values: Mapping[str, Any]) -> str:
+    """Return a digest of a text and of all tensors among the values."""
     # Functions are printed with an address, which differs between runs.
-    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(module)).encode())
-    for name, value in module.state_dict().items():
+    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode())
+    for name, value in values.items():
         digest.update(name.encode())
         if hasattr(value, "detach"):
             flat = value.detach().cpu().contiguous().reshape(-1)
@@ -178,26 +196,27 @@ def _digest(module: torch.nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
+def _begin(root: Path, record: dict[str, Any]) -> dict[str, Any]:
     """Read the record of the folder, which must be of the same embedding, or write a new one."""
-    path = place / _RECORD
+    path = root / _RECORD
     if not path.exists():
-        if any(place.glob("x-*.npy")):
-            raise InputError(f"{place} holds shards without {_RECORD}; give another folder.")
-        _write_record(place, record)
+        if any(root.glob("x-*.npy")):
+            raise InputError(f"{root} holds shards without {_RECORD}; give another folder.")
+        _write_record(root, record)
         return record
     try:
         found = dict(json.loads(path.read_text()))
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); embed into another folder.") from error
     for name, value in record.items():
-        if name != "complete" and found.get(name) != value:
-            known = f"{place} holds an embedding with {name}={found.get(name)!r}"
+        # Records of version 0.2 have no first batch.
+        if name != "complete" and found.get(name, value) != value:
+            known = f"{root} holds an embedding with {name}={found[name]!r}"
             raise InputError(f"{known}, and this one has {value!r}; give another folder.")
     return found
 
 
-def _write_record(place: Path, record: dict[str, Any]) -> None:
-    path = place / _RECORD
+def _write_record(root: Path, record: dict[str, Any]) -> None:
+    path = root / _RECORD
     with explain_failed_writes(path, NOT_WRITTEN), replacing(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1))
