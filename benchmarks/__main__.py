@@ -23,7 +23,7 @@ NAMES = (
 )
 #: Options: default, help, and the name that replaces a file or folder in a record's command.
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "--data": (None, "Folder with MNIST in torchvision's layout (default: $BICORE_DATA).", "DIR"),
+    "--data": (None, "Folder of data, see docs/method.md (default: $BICORE_DATA).", "DIR"),
     "--json": (False, "Print the record as JSON on standard output."),
     "--record": (False, "Keep the record under benchmarks/records."),
     "--out": (None, "Folder to write the record to.", "DIR"),

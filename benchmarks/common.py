@@ -38,7 +38,7 @@ def data_folder(given: str | None) -> str:
     if not folder:
         raise InputError(
             "this benchmark needs data: pass --data DIR, with MNIST in DIR/MNIST/raw/*-ubyte.gz, "
-            "CIFAR-10 or its embedding, or set BICORE_DATA."
+            "CIFAR-10 or its embedding (see docs/method.md), or set BICORE_DATA."
         )
     return folder
 

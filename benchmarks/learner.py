@@ -55,6 +55,8 @@ STREAMS = (
     ("CIFAR-10 embedding", "rows", (0,), True),
 )
 CASES = [(name, kind, width, held) for name, kind, widths, held in STREAMS for width in widths]
+#: The data of the streams.
+KINDS = ("embedding", "CIFAR", "MNIST")
 #: Rows of the last class pair, and of each other pair, in imbalanced streams.
 FREQUENT, RARE = 2000, 200
 TASK = 1000
@@ -69,6 +71,8 @@ PRECISION = ("relu", 4096)
 
 
 def run(arguments: Any) -> dict[str, Any]:
+    for kind in KINDS:  # missing data is an error before anything is computed
+        _load(kind, data_folder(arguments.data))
     rows = Rows(arguments.rows)
     speed = {"case": "speed", "device": arguments.device}
     rows.fill(speed, _time_sums, arguments.device, arguments.repeats)
@@ -84,7 +88,7 @@ def run(arguments: Any) -> dict[str, Any]:
 def _measure(case: tuple[str, str, int, bool], seed: int, arguments: Any) -> dict[str, Any]:
     """Feed one stream, and test its head."""
     name, features, width, holdout = case
-    kind = next(one for one in ("embedding", "CIFAR", "MNIST") if one in name)
+    kind = next(one for one in KINDS if one in name)
     train, test = _load(kind, data_folder(arguments.data))
     runtime = Runtime(arguments.device, progress=False)
     feature_map = f"{features}:{width}" if width else features
