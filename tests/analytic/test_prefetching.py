@@ -1,4 +1,4 @@
-"""Prefetched columns: the same picks and numbers with fewer passes over the pairs."""
+"""Prefetched rows: the same picks and numbers with fewer passes over the pairs."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_a_pass_over_half_of_the_pairs_prefetches_several_points(monkeypatch):
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 8)
     select_counted(600_000)
     ahead = Counted.pairs
-    monkeypatch.setattr(posterior.ColumnPrefetcher, "width", lambda *_: 0)
+    monkeypatch.setattr(posterior.RowPrefetcher, "room", lambda *_: 0)
     select_counted(600_000)
     alone = Counted.pairs
     # one by one: a pass over half of the pairs for every point, and one to begin with
@@ -59,16 +59,16 @@ def test_a_pass_over_half_of_the_pairs_prefetches_several_points(monkeypatch):
     assert ahead < 0.6 * alone
 
 
-def test_prefetched_columns_stay_within_memory(monkeypatch):
+def test_prefetched_rows_stay_within_memory(monkeypatch):
     held = []
-    look = posterior.ColumnPrefetcher._prefetch
+    look = posterior.RowPrefetcher._prefetch
 
     def note_width(self, k):
         look(self, k)
         held.append((len(self.prefetched), self.width_of_pass))
 
     monkeypatch.setattr(posterior, "PREFETCH_WIDTH", 3)
-    monkeypatch.setattr(posterior.ColumnPrefetcher, "_prefetch", note_width)
+    monkeypatch.setattr(posterior.RowPrefetcher, "_prefetch", note_width)
     select_counted(600_000)
     assert all(count <= posterior.HELD * 3 + 3 for count, _ in held)
     assert {width for _, width in held} == {3}

@@ -1,9 +1,11 @@
 """The posterior kernel of the squared error, and its update when points join.
 
-    K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :]        D: weights of the outer set, r: residuals
+    K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :]
 
-The K' to the left of D is the rectangular one. When points T of weights w join, let F Fᵀ =
-K'_TT + ρ diag(w)⁻¹, L = F⁻¹ K'[T, :], M = F⁻¹ (K'DK')[T, :] and B = L D Lᵀ. Then
+S are the chosen points, W is the diagonal matrix of their weights, D that of the weights of the
+outer set, and r are the residuals. Next to D, K' and L are taken at the outer set: K'DK' is short
+for K'[:, O] D K'[O, :]. When points T of weights w join, let F Fᵀ = K'_TT + ρ diag(w)⁻¹,
+L = F⁻¹ K'[T, :], M = F⁻¹ (K'DK')[T, :] and B = L D Lᵀ. Then
 
     K' ← K' − LᵀL                               r ← r − Lᵀh,   h = F⁻¹ r_T
     K'Dr ← K'Dr − Mᵀh − Lᵀ(F⁻¹(K'Dr)_T − B h)
@@ -32,17 +34,18 @@ ROUNDING = 1e4
 MOST_ROUNDING = 1e-3
 #: Minimum ρ of a step, in rounding errors of the largest variance.
 LEAST_REGULARISER = 4
-#: Columns prefetched in one pass: the products with them then cost about as much as computing the
-#: tile.
+#: Maximum number of rows prefetched in one pass: the products with them then cost about as much as
+#: computing the tile.
 PREFETCH_WIDTH = 64
-#: Estimated passes per point with prefetching: most prefetched points are taken soon (41 passes for
-#: 400 of 4000 images; more per point at the start).
+#: Estimated passes per point with prefetching; more per point at the start.
 PASSES_A_POINT = 0.2
-#: Number of stored columns, in passes; those with the worst scores are dropped first.
+#: Number of stored rows, in passes; those with the worst scores are dropped first.
 HELD = 4
+#: Number of points whose energies are computed at a time.
+ENERGY_ROWS = 64
 
 
-#: Returns a number of points that are likely to be chosen next, best first.
+#: Takes a count, and returns up to that many points that are likely to be chosen next, best first.
 Likely = Callable[[int], list[int]]
 
 
@@ -77,10 +80,10 @@ class Downdate(NamedTuple):
             energy.clamp_min_(0)  # negative by rounding only
 
 
-class Columns(NamedTuple):
+class KernelRows(NamedTuple):
     """Rows of K' at the training points and at the outer set, and rows of K'DK'.
 
-    If they are prefetched, those of K and of KᵀDK for a single point.
+    If they are prefetched, those of K and of KDK for a single point.
     """
 
     train: Tensor
@@ -96,7 +99,7 @@ class Posterior(ABC):
         self._double_weights = weights.double()
 
     @abstractmethod
-    def columns(self, index: Tensor) -> Columns:
+    def rows_and_images(self, index: Tensor) -> KernelRows:
         """Return K'[index, :] and (K'DK')[index, :], one row per point."""
 
     @abstractmethod
@@ -109,16 +112,16 @@ class Posterior(ABC):
 
     @abstractmethod
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
-        """Apply K' ← K' − LᵀL for the last columns, with L = lower⁻¹ K'[T, :]."""
+        """Apply K' ← K' − LᵀL, with L = lower⁻¹ K'[T, :] of the last :meth:`rows_and_images`."""
 
-    def join(self, columns: Columns, lower: Tensor) -> Downdate:
-        """Add the points of the last columns, with F = ``lower``."""
-        train = solve_lower(lower, columns.train.double())
+    def join(self, rows: KernelRows, lower: Tensor) -> Downdate:
+        """Add the points of the last :meth:`rows_and_images`, with F = ``lower``."""
+        train = solve_lower(lower, rows.train.double())
         outer = train
-        if columns.outer is not columns.train:
-            outer = solve_lower(lower, columns.outer.double())
-        self._downdate(lower, train.to(columns.train), outer.to(columns.train))
-        images = solve_lower(lower, columns.images.double())
+        if rows.outer is not rows.train:
+            outer = solve_lower(lower, rows.outer.double())
+        self._downdate(lower, train.to(rows.train), outer.to(rows.train))
+        images = solve_lower(lower, rows.images.double())
         return Downdate(train, outer, images, (outer * self._double_weights) @ outer.T)
 
     def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +132,7 @@ class Posterior(ABC):
 
 
 class FactorPosterior(Posterior):
-    """K' = K − L Lᵀ with one column of L per chosen point, for any operator."""
+    """K' = K − LᵀL with one row of L per chosen point, for any operator."""
 
     def __init__(
         self,
@@ -143,65 +146,66 @@ class FactorPosterior(Posterior):
         self.train = train
         self.cross = cross
         self.size = 0
-        self._train = train.like.new_empty(capacity, train.shape[0])
-        self._outer = self._train
+        self._train_factor = train.like.new_empty(capacity, train.shape[0])
+        self._outer_factor = self._train_factor
         if cross is not train:
-            self._outer = train.like.new_empty(capacity, cross.shape[0])
-        room = 0 if likely is None else ColumnPrefetcher.width(train, cross, capacity)
-        self.prefetcher: ColumnPrefetcher | None = None
-        # KᵀD times every row of the factor, from which the products of other columns follow.
-        self._products: Tensor | None = None
+            self._outer_factor = train.like.new_empty(capacity, cross.shape[0])
+        room = 0 if likely is None else RowPrefetcher.room(train, cross, capacity)
+        self.prefetcher: RowPrefetcher | None = None
+        # Every row of the factor times DK, from which the images of prefetched rows follow.
+        self._factor_images: Tensor | None = None
         if likely is not None and room:
-            self.prefetcher = ColumnPrefetcher(train, cross, weights, likely, room)
-            self._products = torch.empty_like(self._train)
-        self._product = self.weights  # of the last columns
+            self.prefetcher = RowPrefetcher(train, cross, weights, likely, room)
+            self._factor_images = torch.empty_like(self._train_factor)
+        # K'DK of the last :meth:`rows_and_images`; a placeholder until then.
+        self._last_images = weights
 
-    def rows(self, index: Tensor, prefetched: Columns | None = None) -> tuple[Tensor, Tensor]:
-        own = self._train[: self.size, index].T
+    def rows(self, index: Tensor, prefetched: KernelRows | None = None) -> tuple[Tensor, Tensor]:
+        own = self._train_factor[: self.size, index].T
         train = self.train.columns(index).T if prefetched is None else prefetched.train
-        train = train - _product(own, self._train[: self.size])
-        if self._outer is self._train:
+        train = train - _multiply(own, self._train_factor[: self.size])
+        if self._outer_factor is self._train_factor:
             return train, train
         outer = self.cross.columns(index).T if prefetched is None else prefetched.outer
-        return train, outer - _product(own, self._outer[: self.size])
+        return train, outer - _multiply(own, self._outer_factor[: self.size])
 
-    def columns(self, index: Tensor) -> Columns:
+    def rows_and_images(self, index: Tensor) -> KernelRows:
         alone = len(index) == 1
         prefetched = (
-            self.prefetcher.column(int(index)) if self.prefetcher is not None and alone else None
+            self.prefetcher.rows_of(int(index)) if self.prefetcher is not None and alone else None
         )
         train, outer = self.rows(index, prefetched)
         weighted = self.weights * outer
-        if prefetched is not None and self._products is not None:
-            own = self._train[: self.size, index].T
-            self._product = prefetched.images - _product(own, self._products[: self.size])
+        if prefetched is not None and self._factor_images is not None:
+            own = self._train_factor[: self.size, index].T
+            self._last_images = prefetched.images - _multiply(own, self._factor_images[: self.size])
         elif alone:  # products with a vector are faster
-            self._product = self.cross.transposed_matmul(weighted[0])[None]
+            self._last_images = self.cross.transposed_matmul(weighted[0])[None]
         else:
-            self._product = self.cross.transposed_matmul(weighted.T.contiguous()).T
-        along = _product(weighted, self._outer[: self.size].T)
-        images = self._product - _product(along, self._train[: self.size])
-        return Columns(train, outer, images)
+            self._last_images = self.cross.transposed_matmul(weighted.T.contiguous()).T
+        along = _multiply(weighted, self._outer_factor[: self.size].T)
+        images = self._last_images - _multiply(along, self._train_factor[: self.size])
+        return KernelRows(train, outer, images)
 
     def energies(self) -> Tensor:
         every = torch.arange(self.train.shape[0], device=self.weights.device)
         found = []
-        for index in torch.split(every, PREFETCH_WIDTH):
+        for index in torch.split(every, ENERGY_ROWS):
             checkpoint()
             found.append(self.rows(index)[1].double().square() @ self._double_weights)
         return torch.cat(found)
 
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         added = slice(self.size, self.size + len(train))
-        self._train[added] = train
-        if self._outer is not self._train:
-            self._outer[added] = outer
-        if self._products is not None:
-            self._products[added] = solve_lower(lower.to(train), self._product)
+        self._train_factor[added] = train
+        if self._outer_factor is not self._train_factor:
+            self._outer_factor[added] = outer
+        if self._factor_images is not None:
+            self._factor_images[added] = solve_lower(lower.to(train), self._last_images)
         self.size = added.stop
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
     """Return left @ right; a single row is faster as a vector."""
     return (left[0] @ right)[None] if len(left) == 1 else left @ right
 
@@ -215,21 +219,22 @@ class FeaturePosterior(Posterior):
         self.outer = outer
         self.covariance = torch.eye(train.shape[1], dtype=torch.float64, device=train.device)
         self.moment = weighted_gram(outer, weights)
+        # K'[T, :] = directions Φᵀ of the last :meth:`rows_and_images`; a placeholder until then.
         self._directions = self.covariance
 
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         directions = self.train[index].double() @ self.covariance
-        (train,) = _products(self.train, directions)
-        return train, train if self.outer is self.train else _products(self.outer, directions)[0]
+        (train,) = _project(self.train, directions)
+        return train, train if self.outer is self.train else _project(self.outer, directions)[0]
 
-    def columns(self, index: Tensor) -> Columns:
+    def rows_and_images(self, index: Tensor) -> KernelRows:
         self._directions = directions = self.train[index].double() @ self.covariance
         second = directions @ self.moment @ self.covariance
-        train, images = _products(self.train, directions, second)
+        train, images = _project(self.train, directions, second)
         outer = train
         if self.outer is not self.train:
-            (outer,) = _products(self.outer, directions)
-        return Columns(train, outer, images)
+            (outer,) = _project(self.outer, directions)
+        return KernelRows(train, outer, images)
 
     def pairs(self, index: Tensor) -> tuple[Tensor, Tensor]:
         rows = self.train[index].double()
@@ -248,7 +253,7 @@ class FeaturePosterior(Posterior):
         self.covariance.addmm_(halves.T, halves, alpha=-1)
 
 
-def _products(rows: Tensor, *directions: Tensor) -> list[Tensor]:
+def _project(rows: Tensor, *directions: Tensor) -> list[Tensor]:
     """Return directions @ rowsᵀ for each matrix of directions.
 
     A GPU needs one pass over the rows. On a CPU two products with one vector each are faster than
@@ -286,9 +291,10 @@ def allowed_rounding(dtype: torch.dtype, variance: float, rho: float) -> float:
     """Return the tolerance of negative posterior variances; ``variance`` is the largest prior one.
 
     m steps compute a Cholesky factor of K + ρ, whose entries have errors e of m roundings of the
-    largest variance v. The error of a posterior variance is e (1 + ‖g‖₁)², where g are the
+    largest variance v. The error of a posterior variance is at most e (1 + ‖g‖₁)², where g are the
     coefficients that predict the point from the m others and ‖g‖₂ ≤ ½ √(v/ρ). For large v/ρ this is
-    about e m v/ρ. ``MOST_ROUNDING`` limits this worst case.
+    at most about e m v/(4ρ), which is m²/4 roundings times v/ρ. ``ROUNDING`` replaces m²/4, and
+    ``MOST_ROUNDING`` is the upper limit.
     """
     worst = ROUNDING * torch.finfo(dtype).eps * max(1.0, variance / rho)
     return variance * min(worst, MOST_ROUNDING)
@@ -313,13 +319,13 @@ def check_variance(lowest: float, allowed: float) -> None:
         )
 
 
-class ColumnPrefetcher:
-    """Columns of K and of KᵀDK for the points that are likely to be chosen next.
+class RowPrefetcher:
+    """Rows of K and of KDK for the points that are likely to be chosen next.
 
-    If the kernel matrix is not stored, a pass over all pairs costs almost the same for one column
-    as for dozens. ``likely`` returns the points with the best scores now. Most of them are taken
-    within the next steps, so that one pass serves several steps. The columns are exact and do not
-    depend on the coreset.
+    If the kernel matrix is not stored, a pass over all pairs costs almost the same for one row as
+    for dozens. ``likely`` returns the points with the best scores now. The next points are often
+    among them, so that one pass serves several steps. The rows are exact and do not depend on the
+    coreset.
     """
 
     def __init__(
@@ -335,22 +341,22 @@ class ColumnPrefetcher:
         self.weights = weights
         self.likely = likely
         self.width_of_pass = max(1, min(PREFETCH_WIDTH, room // HELD))
-        self.prefetched: dict[int, Columns] = {}
+        self.prefetched: dict[int, KernelRows] = {}
 
     @staticmethod
-    def width(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
-        """Return how many columns fit in the spare memory, next to the products of
-        ``capacity`` chosen points."""
+    def room(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
+        """Return how many rows fit in the spare memory, next to the images of ``capacity`` chosen
+        points."""
         if train.stored:
             return 0
         itemsize = train.like.element_size()
         spare = train.spare - capacity * train.shape[0] * itemsize
-        column = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])
-        # another set of columns exists during a pass
-        return max(0, min(HELD * PREFETCH_WIDTH, spare // (2 * column * itemsize)))
+        numbers = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])
+        # another set of rows exists during a pass
+        return max(0, min(HELD * PREFETCH_WIDTH, spare // (2 * numbers * itemsize)))
 
-    def column(self, k: int) -> Columns:
-        """Return the columns of a point; this takes a pass if they were not prefetched."""
+    def rows_of(self, k: int) -> KernelRows:
+        """Return the rows of a point; this takes a pass if they were not prefetched."""
         if k not in self.prefetched:
             self._prefetch(k)
         return self.prefetched[k]
@@ -369,4 +375,4 @@ class ColumnPrefetcher:
         # one row per point, because columns of a matrix are slow to read
         rows = (one.T.contiguous() for one in (train, outer, product))
         for point, *parts in zip(fresh, *rows, strict=True):
-            self.prefetched[point] = Columns(*(part[None] for part in parts))
+            self.prefetched[point] = KernelRows(*(part[None] for part in parts))

@@ -141,15 +141,15 @@ class RidgeEngine(ListedEngine):
 
         With ``one_by_one`` there is an objective after each point instead of one for all.
         """
-        columns = self.posterior.columns(index)
+        rows = self.posterior.rows_and_images(index)
         if len(index) == 1:
             lower = (self.variance[index] + self.rho).sqrt()[:, None]
         else:
-            own = columns.train[:, index].double()
+            own = rows.train[:, index].double()
             own = (own + own.T) / 2
             own.diagonal().add_(self.rho)
             lower = cholesky_factor(own)
-        step = self.posterior.join(columns, lower)
+        step = self.posterior.join(rows, lower)
         head = solve_lower(lower, self.residual[index])
         pulled = solve_lower(lower, self.pull[index])
         self.residual.addmm_(step.rows.T, head, alpha=-1)

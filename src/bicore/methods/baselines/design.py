@@ -346,9 +346,10 @@ class Variances:
 
     def add(self, place: int) -> None:
         """Observe a point."""
-        columns = self.posterior.columns(torch.tensor([place], device=self.variance.device))
+        index = torch.tensor([place], device=self.variance.device)
         divisor = self.variance[place] + self.noise
-        step = self.posterior.join(columns, divisor.sqrt().view(1, 1))
+        rows = self.posterior.rows_and_images(index)
+        step = self.posterior.join(rows, divisor.sqrt().view(1, 1))
         self.objective -= 0.5 * float(step.spread)
         step.update_diagonals(self.variance, self.power)
         check_variance(float(self.variance.min()), self.allowed)
