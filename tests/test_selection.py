@@ -278,10 +278,10 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 @pytest.mark.parametrize("call", [1, 5])
 def test_interrupt_within_a_step_returns_the_previous_step(call, monkeypatch):
     """Before the first point there is none, and the interrupt goes on."""
-    from bicore.bilevel.engines.ridge import RidgeEngine
+    from bicore.bilevel.engines import ridge
 
     data = blobs(60)
-    plain = RidgeEngine.quantity
+    plain = ridge.RidgeEngine.quantity
     calls = []
 
     def quantity(self, what, columns=None):
@@ -292,7 +292,8 @@ def test_interrupt_within_a_step_returns_the_previous_step(call, monkeypatch):
         return plain(self, what, columns)
 
     whole = greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)
-    monkeypatch.setattr(RidgeEngine, "quantity", quantity)
+    monkeypatch.setattr(ridge, "PAIRED", 0)  # one step after the other
+    monkeypatch.setattr(ridge.RidgeEngine, "quantity", quantity)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
             greedy_selector(**PLAIN).select(data, 12, **ON_CPU.keywords)

@@ -67,8 +67,6 @@ class Requirements:
     #: Whether every step takes the best open points, starting with an empty coreset, so that steps
     #: can be recorded.
     repeats: bool = False
-    #: Whether all points will be taken, so that only their order matters.
-    sorts: bool = False
     solvers: Solvers = field(default_factory=Solvers)
 
 

@@ -268,10 +268,13 @@ class Run:
             plan.open[engine.chosen[taken:]] = False
             if self.weight_updater is not None:
                 self.weight_updater.update(self.clock)
-            before = len(self.objectives)
-            self._save(objectives)
-            for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
-                self.line.update(done + 1, self.objectives[done])
+            if self.weight_updater is not None or not options.one_by_one:
+                self._save_step(objectives)
+                continue
+            for place, objective in enumerate(objectives, taken + 1):
+                if self.objectives and self.clock.over:
+                    return self._stop()
+                self._save_step([objective], place)
         return Outcome()
 
     def _refine_weights(self, outcome: Outcome) -> Outcome:
@@ -286,12 +289,20 @@ class Run:
         late = outcome.status is Status.COMPLETE and self.clock.over
         return self._stop() if late else outcome
 
-    def _save(self, objectives: list[float]) -> None:
-        """Save the coreset, which is returned if the next step is interrupted.
+    def _save_step(self, objectives: list[float], count: int | None = None) -> None:
+        """Save and show the points of a step."""
+        before = len(self.objectives)
+        self._save(objectives, count)
+        for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
+            self.line.update(done + 1, self.objectives[done])
+
+    def _save(self, objectives: list[float], count: int | None = None) -> None:
+        """Save the coreset, or its first points, which are returned if the next step is
+        interrupted.
 
         Points that join together share one objective.
         """
-        chosen = self.engine.chosen
+        chosen = self.engine.chosen[:count]
         before = self.objectives[: len(chosen) - 1]
         fresh = len(chosen) - len(before)
         if len(objectives) != fresh or self.weight_updater is not None:

@@ -39,9 +39,11 @@ from bicore.moments.ridge import PairRows
 from bicore.numerics.linear_algebra import cholesky_factor, exact_gain, row_products
 from bicore.runtime.clock import checkpoint
 
-#: Maximum number of points that are sorted by the matrices of their pairs, and the smallest ρ for
-#: that, as a share of the largest variance: below it, rounding would decide.
-SORTED, LEAST_SORTED = 1024, 1e-6
+#: Maximum number of open points that are compared by the matrices of their pairs, and the smallest
+#: ρ for that, as a share of the largest variance: below it, rounding would decide.
+PAIRED, LEAST_PAIRED = 1024, 1e-6
+#: Multiplications that take as long as the calls of a single step.
+STEP_COST = 4e6
 
 
 class RidgeEngine(ListedEngine):
@@ -56,12 +58,9 @@ class RidgeEngine(ListedEngine):
         # With the same targets the outer set needs no products of its own; few rows are in float64.
         if not problem.same_targets and problem.train.like.dtype == torch.float64:
             problem = problem.with_few_outer_rows()
-        gains = Quantity.GAIN in requirements.needs
-        return cls(problem, requirements.capacity, gains, requirements.sorts)
+        return cls(problem, requirements.capacity, Quantity.GAIN in requirements.needs)
 
-    def __init__(
-        self, problem: Problem, capacity: int, gains: bool = False, sorts: bool = False
-    ) -> None:
+    def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
         self.problem = problem
         self.capacity = capacity
         # (K'DK')_kk must be updated from the first point on.
@@ -72,9 +71,9 @@ class RidgeEngine(ListedEngine):
         self.rho = max(problem.regulariser.rho(1), smallest_regulariser(dtype, largest))
         self.allowed = allowed_rounding(dtype, largest, self.rho)
         self.outer_weights = problem.outer_weights.double()
-        precise = problem.size <= SORTED and self.rho >= LEAST_SORTED * largest
-        #: Whether points are sorted by the matrices of their pairs.
-        self.sorts = sorts and precise and not (problem.same_targets or self.outer_weights.is_cuda)
+        precise = self.rho >= LEAST_PAIRED * largest
+        #: Whether several points may be chosen by the matrices of all pairs.
+        self.pairs = precise and not self.outer_weights.is_cuda
         self._last_scores: Tensor | None = None
         self._reset()
 
@@ -152,20 +151,22 @@ class RidgeEngine(ListedEngine):
         step = self.posterior.join(rows, lower)
         head = solve_lower(lower, self.residual[index])
         pulled = solve_lower(lower, self.pull[index])
-        self.residual.addmm_(step.rows.T, head, alpha=-1)
+        objectives = self._update_residuals(step, head, one_by_one)
         self.pull.addmm_(step.images.T, head, alpha=-1)
         self.pull.addmm_(step.rows.T, pulled - step.spread @ head, alpha=-1)
         step.update_diagonals(self.variance, self.energy)
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
-        self._taken.append((index, self._objectives_after(step, head, one_by_one)))
+        self._taken.append((index, objectives))
 
-    def _objectives_after(self, step: Downdate, head: Tensor, one_by_one: bool) -> Tensor:
+    def _update_residuals(self, step: Downdate, head: Tensor, one_by_one: bool) -> Tensor:
+        """Update the residuals and return the objective after each point."""
         if self.prior_pull is not None:
             self.prior_pull -= self._multiply_prior(step.outer.T @ head)
         size, residual, found = 1 if one_by_one else len(head), self.outer_residual, []
-        parts = zip(torch.split(step.outer, size), torch.split(head, size), strict=True)
-        for outer, some in parts:
+        parts = [torch.split(part, size) for part in (step.rows, step.outer, head)]
+        for rows, outer, some in zip(*parts, strict=True):
+            self.residual.addmm_(rows.T, some, alpha=-1)
             if not self.problem.same_targets:
                 residual.addmm_(outer.T, some, alpha=-1)
             found.append(self.outer_weights @ row_products(residual, residual))
@@ -201,9 +202,8 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read after several points."""
-        if self.sorts and np.count_nonzero(options.open) == options.steps:  # no quotas
-            places = np.flatnonzero(options.open)
-            picked = self._order(places, rule, options, len(places))
+        if self._compares_pairs(rule, options):
+            picked = self._order(np.flatnonzero(options.open), rule, options, options.steps)
             self.advance(torch.tensor(picked), one_by_one=True)
             return self.read_back()
         if not (self.on_device and options.one_by_one):
@@ -222,10 +222,19 @@ class RidgeEngine(ListedEngine):
 
         (K'DK') between its points needs their columns alone, so that no pass over K is made.
         """
-        known = rule.quantity in (Quantity.GAIN, Quantity.GRADIENT)
-        if not known or len(shortlist) <= options.count:
+        if not _is_paired(rule) or len(shortlist) <= options.count:
             return super().pick_from(shortlist, rule, options)
         return self._order(shortlist, rule, options, options.count)
+
+    def _compares_pairs(self, rule: Scoring, options: StepOptions) -> bool:
+        """Whether the matrices of all pairs of open points cost less than the remaining steps."""
+        steps, points = options.steps, np.count_nonzero(options.open)
+        allowed = self.pairs and options.one_by_one and _is_paired(rule)
+        if not allowed or steps == 1 or points > PAIRED:
+            return False
+        cross = self.problem.cross
+        cost = cross.shape[0] * (points**2 - 4 * steps**2)
+        return bool(points == steps or (cross.stored and cost <= STEP_COST * steps))
 
     def _order(
         self, shortlist: Array, rule: Scoring, options: StepOptions, count: int
@@ -257,3 +266,8 @@ class RidgeEngine(ListedEngine):
         """Compute KᵀD values with the prior kernel."""
         weighted = (self.outer_weights[:, None] * values).to(self.problem.train.like)
         return self.problem.cross.transposed_matmul(weighted).double()
+
+
+def _is_paired(rule: Scoring) -> bool:
+    """Whether the scores of a rule follow from the matrices of pairs."""
+    return rule.quantity in (Quantity.GAIN, Quantity.GRADIENT)

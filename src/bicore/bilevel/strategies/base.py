@@ -115,7 +115,7 @@ class Assembly:
         plan = Plan(count, self.run.plan.ids[every], np.ones(count, dtype=bool), quotas=quotas)
         needs = frozenset({rule.quantity})
         requirements = replace(
-            self.requirements, capacity=count, needs=needs, exact=False, repeats=False, sorts=True
+            self.requirements, capacity=count, needs=needs, exact=False, repeats=False
         )
         fixed = list(range(self.fixed))
         try:
