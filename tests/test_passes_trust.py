@@ -6,9 +6,9 @@ import torch
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from bicore import Dataset, InputError
+from bicore import Dataset, InputError, NumericalError, Runtime, select
 from bicore.coreset import Status
-from bicore.kernels import Linear
+from bicore.kernels import RBF, Linear, Standardised, UnitRows
 from bicore.methods.registry import greedy_selector
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
@@ -173,7 +173,7 @@ class TestRequests:
 class TestScale:
     """The same picks at every scale of x, or a refusal."""
 
-    SCALES = (1e-200, 1e-80, 1e-10, 1e10, 1e40, 1e100)
+    SCALES = (1e-200, 1e-80, 1e-10, 1e10, 1e24, 1e40, 1e100)
 
     @pytest.mark.parametrize("way", ["unit", "rows", "exact", "no intercept", "memory", "kernel"])
     def test_d6_of_features_and_kernels(self, way):
@@ -202,6 +202,29 @@ class TestScale:
                 refused.append(scale)
         assert not set(refused) & {1e-10, 1e10}
         assert way != "unit" or not refused
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            *({"kernel": kernel} for kernel in ("linear", "rbf", "exponential", "laplace")),
+            *({"kernel": wrap(RBF())} for wrap in (Standardised, UnitRows)),
+            *({"method": method} for method in ("k-means-features", "v-design")),
+        ],
+    )
+    def test_d6_in_single_precision(self, options):
+        x, y = draw_gaussians(0, n=200)
+
+        def picks(x):
+            return select(x, y, 10, runtime=Runtime("cpu", "float32"), **options).indices.tolist()
+
+        plain, refused = picks(x), []
+        for scale in (1e-300, 1e-60, 1e-42, 1e-20, 1e-11, 1e-5, 1e5, 1e9, 1e18, 1e19, 1e30, 1e60):
+            try:
+                assert picks(x * scale) == plain
+            except (InputError, NumericalError):
+                refused.append(scale)
+        assert not set(refused) & {1e-5, 1e5}
 
     def test_rows_of_zeros_are_allowed(self):
         y = np.arange(30) % 3

@@ -38,7 +38,7 @@ from bicore.errors import InputError
 from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
 from bicore.kernels.operators import BLOCK_BYTES, RowSubset
-from bicore.kernels.scaling import check_scale
+from bicore.kernels.scaling import check_diagonal
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
 from bicore.runtime.context import Runtime
@@ -244,7 +244,7 @@ def prepare(
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
-    check_scale(float(train.diagonal().double().mean()), data.x, like.dtype != torch.float64)
+    check_diagonal(train, data.x)
     own_weights = as_tensor(scale_below_one(weights)).to(like)
     measuring = own_weights if outer is None else as_tensor(scale_below_one(outer.weights)).to(like)
     counted = own_weights

@@ -22,6 +22,7 @@ from bicore.kernels.operators import (
     KernelOperator,
     slices,
 )
+from bicore.kernels.scaling import VALUE_RANGE, check_scale
 from bicore.runtime.context import Runtime, free_bytes, human_bytes
 from bicore.sparse import dense_needed, is_sparse
 
@@ -149,6 +150,9 @@ def build_operators(
         one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
         raise InputError(f"x is {one} and the outer set {other}; give both in one form.")
     rows = 0 if outer_x is None else len(outer_x)
+    if runtime.torch_dtype != torch.float64 and not is_sparse(x):
+        largest = torch.linalg.vector_norm(as_tensor(x), math.inf)
+        check_scale(float(largest.double().square()), x, VALUE_RANGE)
     plan = plan_operators(kernel, x, rows, reserve, runtime)
     device = runtime.torch_device
     if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(device)):

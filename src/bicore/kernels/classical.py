@@ -27,6 +27,7 @@ from bicore.kernels.base import (
     sample_points,
     squared_lengths,
 )
+from bicore.kernels.scaling import SINGLE_RANGE
 from bicore.sparse import SparsePoints, is_sparse
 
 #: Maximum number of evenly spaced rows for the median heuristic, which uses all pairs.
@@ -223,6 +224,10 @@ class _Stationary(Kernel):
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distance in the exponent."""
 
+    def _square(self, distance: float) -> float:
+        """Return the square of which a distance is computed, or the distance."""
+        return distance
+
     def _gamma_of_median(self, median: float) -> float:
         """Return γ by the median heuristic."""
         return 1 / median
@@ -239,7 +244,13 @@ class _Stationary(Kernel):
         return replace(self, gamma=float(gamma))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self._distance(a, b).mul_(-self._fitted(self.gamma)).exp_()
+        gamma, (least, most) = self._fitted(self.gamma), SINGLE_RANGE
+        if a.dtype != torch.float64 and not least <= self._square(1 / gamma) <= most:
+            raise InputError(
+                f"kernel={self.name} has distances that float32 cannot hold; scale x, or use "
+                "float64."
+            )
+        return self._distance(a, b).mul_(-gamma).exp_()
 
     def diag(self, a: Tensor) -> Tensor:
         return a.new_ones(len(a))
@@ -271,7 +282,7 @@ class RBF(_Stationary):
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
-        negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
+        negligible = 0.0 if self.gamma is None else self._square(share / self.gamma)
         if not is_sparse(a):
             return squared_distances(flatten_points(a), flatten_points(b), share, negligible)
         # Sparse points are not moved towards the origin, which would make them dense.
@@ -280,10 +291,6 @@ class RBF(_Stationary):
         found = (lengths[:, None] + others).sub_(own.products(other), alpha=2).clamp_min_(0)
         correct_distances(found, lengths, others, a, b, share, negligible)
         return found.to(a.device, a.dtype)
-
-    def _negligible(self, error: float) -> float:
-        """Return the error of a squared distance that changes the exponent by this much."""
-        return error
 
     def _gamma_of_median(self, median: float) -> float:
         return 1 / (2 * median)
@@ -326,8 +333,8 @@ class Exponential(RBF):
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         return super()._distance(a, b).sqrt_()
 
-    def _negligible(self, error: float) -> float:
-        return error**2
+    def _square(self, distance: float) -> float:
+        return distance * distance
 
     def _gamma_of_median(self, median: float) -> float:
         return self.sharpness / median

@@ -17,6 +17,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.base import Kernel, Wrapper, as_doubles, flatten_points, mirror
+from bicore.kernels.operators import KernelOperator
 from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
@@ -24,24 +25,32 @@ from bicore.sparse import is_sparse
 AT_ONCE = 4_000_000
 #: A column whose standard deviation is below this share of its mean counts as constant (float32).
 CONSTANT = 1e-7
-#: Ranges of mean squared lengths whose products and squares are accurate, in float32 and in
-#: float64.
-SINGLE_RANGE, DOUBLE_RANGE = (1e-30, 1e60), (1e-100, 1e100)
+#: Ranges of mean squared lengths whose products are accurate in float32, and in float64 also the
+#: squares of these. Kernel matrices in float32, which are squared, have a shorter range.
+SINGLE_RANGE, DOUBLE_RANGE, MATRIX_RANGE = (1e-30, 1e30), (1e-100, 1e100), (1e-18, 1e18)
+#: Range of the square of the largest number in which float32 keeps its digits.
+VALUE_RANGE = (1e-72, 1e76)
 
 Transformation = Callable[[Tensor], Tensor]
 
 
-def check_scale(mean: float, rows: Any, single: bool = False) -> None:
+def check_scale(mean: float, rows: Any, allowed: tuple[float, float] = DOUBLE_RANGE) -> None:
     """Refuse rows whose squares vanish or overflow; rows of zeros are allowed."""
-    least, most = SINGLE_RANGE if single else DOUBLE_RANGE
-    if least <= mean <= most:
+    if allowed[0] <= mean <= allowed[1]:
         return
-    if mean == 0 and not np.any(rows.matrix.data if is_sparse(rows) else rows):
+    values = rows.matrix.data if is_sparse(rows) else rows
+    if mean == 0 and not (values if isinstance(values, Tensor) else np.asarray(values)).any():
         return
     raise InputError(
-        f"x has rows of mean squared length {mean:.3g}, which products cannot hold; scale x, for "
-        "example to a standard deviation of 1."
+        f"x has squared lengths of about {mean:.3g}, which products cannot hold; scale x, for "
+        "example to a standard deviation of 1, or use float64 if this is float32."
     )
+
+
+def check_diagonal(matrix: KernelOperator, rows: Any) -> None:
+    """Refuse rows if squares of their kernel matrix vanish or overflow."""
+    allowed = DOUBLE_RANGE if matrix.like.dtype == torch.float64 else MATRIX_RANGE
+    check_scale(float(matrix.diagonal().double().mean()), rows, allowed)
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,8 @@ class Normalised(Wrapper):
         return f"normalised {self.kernel.name}"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        rows = _inverse_root(self.kernel.diag(a))
-        columns = _inverse_root(self.kernel.diag(b))
+        rows = _inverse_root(self.kernel.diag(a), a)
+        columns = _inverse_root(self.kernel.diag(b), b)
         # A callable may return a matrix of its own; the first factor makes a copy.
         return (self.kernel.evaluate(a, b) * rows[:, None]).mul_(columns)
 
@@ -76,7 +85,7 @@ class Normalised(Wrapper):
         # A kernel's own Gram matrix is faster, and its diagonal is exact.
         result = self.kernel.gram(a, block)
         diagonal = result.diagonal().clone()
-        inverse = _inverse_root(diagonal)
+        inverse = _inverse_root(diagonal, a)
         result.mul_(inverse[:, None]).mul_(inverse)
         mirror(result)  # the two factors round differently on the two sides
         result.diagonal().copy_((diagonal > 0).to(result))
@@ -94,8 +103,10 @@ class Normalised(Wrapper):
         return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
 
 
-def _inverse_root(diagonal: Tensor) -> Tensor:
+def _inverse_root(diagonal: Tensor, a: Tensor) -> Tensor:
     """Return 1/√k(a, a); 0 for points of norm zero."""
+    if diagonal.dtype != torch.float64:
+        check_scale(float(diagonal.double().mean()), a, SINGLE_RANGE)
     inverse = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny).rsqrt()
     return torch.where(diagonal > 0, inverse, torch.zeros_like(diagonal))
 

@@ -23,7 +23,7 @@ from bicore.bilevel.greedy import AtMost, Outcome, QuotaRule, unrefined_outcome
 from bicore.coreset import Coreset, Provenance, Status, describe_early_end, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
-from bicore.kernels.scaling import check_scale
+from bicore.kernels.scaling import SINGLE_RANGE, check_scale
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
@@ -324,7 +324,7 @@ class Selection:
         labels = [] if self.classes is None else self.classes.tolist()
         self.available = np.array([held.available[label] for label in labels], dtype=np.int64)
         self.limits = ClassLimits.of(self.request.quotas, self.classes, self.available)
-        check_scale(self.outer.energy, self.moments.cross, single=True)
+        check_scale(self.outer.energy, self.moments.cross, SINGLE_RANGE)
         ridge = self.outer.rho(as_inner_reg(self.request.inner_reg))
         self.state = FeatureState(self.outer, ridge, self.executor.device)
 

@@ -52,6 +52,7 @@ from bicore.errors import (
 )
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
+from bicore.kernels.scaling import check_diagonal
 from bicore.methods.baselines.base import Job, PartialSelection
 from bicore.methods.baselines.spaces import OverSpace, Space
 from bicore.numerics.descent import cap_weights, spectral_length, step_lengths, suffices
@@ -115,6 +116,7 @@ class _Design(OverSpace):
 
     def _select_points(self, job: Job, selection: PartialSelection) -> None:
         train = self._prior(job)
+        check_diagonal(train, job.data.x)
         model = _Model(train, *self._outer(train, job), self._noise(train))
         if not self.precision:
             return _grow_frequentist(model, job, selection)

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from bicore.data import as_tensor, read_targets
 from bicore.errors import InputError, NumericalError, check_integer, check_name
-from bicore.kernels.base import Kernel
+from bicore.kernels.base import Kernel, squared_lengths
 from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.classical import correct_distances
 from bicore.kernels.operators import Features, KernelOperator, OuterProducts
-from bicore.kernels.scaling import Normalised
+from bicore.kernels.scaling import SINGLE_RANGE, Normalised, check_scale
 from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection, check_outputs
 from bicore.methods.sampling import QUANTILES, allocate_points, strata_of
 from bicore.runtime.clock import ProgressLine
@@ -53,7 +53,10 @@ class Space(ABC):
 
         Only spaces with vectors can be centred; in the others ``centre`` has no effect.
         """
-        rows = self._vectors(job).to(job.like)
+        vectors = self._vectors(job)
+        rows = vectors.to(job.like)
+        if rows.dtype != torch.float64:
+            check_scale(float(squared_lengths(rows).double().mean()), vectors, SINGLE_RANGE)
         if normalise:
             rows = _unit(rows)
         elif centre:
