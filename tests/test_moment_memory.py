@@ -163,11 +163,26 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
         feed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
     )
     before = first.state_dict()
-    refuses("other centres its targets", first.merge, second)
+    refuses("other standardises its targets", first.merge, second)
     after = first.state_dict()
     assert after.keys() == before.keys()
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value, err_msg=name)
+
+
+def test_memories_whose_targets_have_other_spreads_do_not_merge():
+    x = np.random.default_rng(0).normal(size=(100, 3))
+    features = WithConstant(FEATURES).fit(x)
+    signs = np.resize([-1.0, 1.0], 50)  # of mean zero at every scale
+    first = MomentMemory(12, features).update(x[:50], signs)
+    second = MomentMemory(12, features).update(x[50:], 10 * signs)
+    refuses("other standardises its targets", first.merge, second)
+
+
+def test_a_forgotten_class_takes_its_weight_from_waiting_rows():
+    memory = MomentMemory(12, FEATURES, per_class=True)
+    memory.update(np.eye(10, 48), np.arange(10) % 2, np.full(10, 3.0))
+    assert memory.forget_class(1).seen == 15
 
 
 def test_rows_of_weight_zero_keep_their_position_in_a_merged_stream():

@@ -754,6 +754,8 @@ def test_embeddings_are_not_mixed(tmp_path):
         refuses(words, embed_to_folder, **{**given, **change})
     (tmp_path / "embedding.json").write_text("{")
     refuses(r"embedding\.json is damaged", embed_to_folder, batches, Counting(), tmp_path)
+    (tmp_path / "embedding.json").write_text("{}")
+    refuses("module=None.*another folder", embed_to_folder, batches, Counting(), tmp_path)
     (tmp_path / "embedding.json").unlink()
     refuses(r"without embedding\.json", embed_to_folder, batches, Counting(), tmp_path)
 

@@ -621,15 +621,16 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     assert batches.objectives[-1] < 1.02 * greedy.objectives[-1]
 
 
-def test_exchanges_stop_after_the_allowed_passes():
+def test_exchanges_stop_after_the_allowed_sweeps():
     x, y = digits()
     given = Dataset(x[:300], y[:300])
     found = {
-        passes: greedy_selector(RBF(0.3), inner_reg=RHO, strategy=Exchange(sweeps=passes)).select(
+        sweeps: greedy_selector(RBF(0.3), inner_reg=RHO, strategy=Exchange(sweeps=sweeps)).select(
             given, 20
         )
-        for passes in (0, 1, None)
+        for sweeps in (0, 1, None)
     }
     greedy = greedy_selector(RBF(0.3), inner_reg=RHO).select(given, 20)
     assert sorted(found[0].indices) == sorted(greedy.indices)
+    assert found[0].provenance.notes == ("exchanges: none, because a limit ended the search first",)
     assert found[None].objective < found[1].objective < found[0].objective

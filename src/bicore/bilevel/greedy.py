@@ -139,8 +139,8 @@ def unrefined_outcome(when: str, interrupted: bool = False) -> Outcome:
 
 def zero_weight_outcome(left: int, size: int) -> Outcome:
     """Return the outcome of a search in which some points got weight zero."""
-    why = "the learned weights of the other rows are zero"
-    return Outcome(Status.FEWER, f"{left} of {size} rows: {why}")
+    why = f"{left} of {size} rows: the learned weights of the other rows are zero"
+    return Outcome(Status.FEWER, why)
 
 
 WEIGHTS_NOT_REFINED = unrefined_outcome("while the weights were optimised: complete, not refined")
@@ -183,9 +183,9 @@ class Plan:
         drawn = 1 if first else self.candidates
         if drawn is not None and drawn < np.count_nonzero(free):
             # Draw by id, so that the order of the rows has no influence.
-            places = self.by_id[free[self.by_id]]
+            points = self.by_id[free[self.by_id]]
             mask = np.zeros(len(self.open), dtype=bool)
-            mask[step_rng(self.seed, step).choice(places, drawn, replace=first)] = True
+            mask[step_rng(self.seed, step).choice(points, drawn, replace=first)] = True
             return StepOptions(mask, self.ids, count, shortlist, sampled=True)
         alone = self.candidates is None and self.points_per_step == 1 and self.quotas is None
         return StepOptions(free, self.ids, count, shortlist, self.size - step if alone else 1)
@@ -271,10 +271,10 @@ class Run:
             if self.weight_updater is not None or not options.one_by_one:
                 self._save_step(objectives)
                 continue
-            for place, objective in enumerate(objectives, taken + 1):
+            for count, objective in enumerate(objectives, taken + 1):
                 if self.objectives and self.clock.over:
                     return self._stop()
-                self._save_step([objective], place)
+                self._save_step([objective], count)
         return Outcome()
 
     def _refine_weights(self, outcome: Outcome) -> Outcome:
@@ -300,7 +300,7 @@ class Run:
         """Save the coreset, or its first points, which are returned if the next step is
         interrupted.
 
-        Points that join together share one objective.
+        Points that join together share an objective unless each has its own.
         """
         chosen = self.engine.chosen[:count]
         before = self.objectives[: len(chosen) - 1]

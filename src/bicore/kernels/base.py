@@ -215,7 +215,7 @@ class Kernel(ABC):
         a : Tensor
             Points, rows first.
         block : int, optional
-            Rows and columns evaluated together; default: all.
+            Rows and columns evaluated together (default: all; on a CPU at most n/8, or 128).
 
         Returns
         -------

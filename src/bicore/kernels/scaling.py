@@ -23,7 +23,8 @@ from bicore.sparse import is_sparse
 
 #: Numbers converted to float64 at a time to measure columns.
 AT_ONCE = 4_000_000
-#: A column whose standard deviation is below this share of its mean counts as constant (float32).
+#: A column whose standard deviation is below this share of its mean counts as constant, because
+#: float32 may have rounded it.
 CONSTANT = 1e-7
 #: Ranges of mean squared lengths whose products are accurate in float32, and in float64 also the
 #: squares of these. Kernel matrices in float32, which are squared, have a shorter range.
@@ -199,7 +200,7 @@ class UnitRows(_OfTransformed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Columns:
-    """Mean and standard deviation of every column; 1 for the deviation of a constant one."""
+    """Mean and standard deviation of every column; the deviation of a constant one is 1."""
 
     mean: Array
     deviation: Array
@@ -259,8 +260,9 @@ class Columns:
 class Standardised(_OfTransformed):
     """A kernel of columns with mean 0 and standard deviation 1.
 
-    Columns are measured on the data that the kernel is fitted to; constant ones become 0. A pixel
-    of an image is a column.
+    Columns are measured on the data that the kernel is fitted to. One whose deviation is below 1e-7
+    of its mean counts as constant: it loses its mean and keeps its units. A pixel of an image is a
+    column.
 
     Parameters
     ----------

@@ -210,9 +210,10 @@ def _begin(root: Path, record: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{path} is damaged ({error}); embed into another folder.") from error
     for name, value in record.items():
         # Records of version 0.2 have no first batch.
-        if name != "complete" and found.get(name, value) != value:
-            known = f"{root} holds an embedding with {name}={found[name]!r}"
-            raise InputError(f"{known}, and this one has {value!r}; give another folder.")
+        known = found.get(name, value if name == "first_batch" else None)
+        if name != "complete" and known != value:
+            different = f"{root} holds an embedding with {name}={known!r}"
+            raise InputError(f"{different}, and this one has {value!r}; give another folder.")
     return found
 
 

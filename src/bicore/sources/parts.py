@@ -1,8 +1,8 @@
 """Rows in parts that can be read repeatedly: checked, and loaded if they fit in memory.
 
 Arrays, iterables of chunks and Dask collections are read here, files in modules of their own.
-Chunks of an iterable or of Dask are looked at once; when they are read again, a digest shows
-whether they are the same.
+Chunks of an iterable or of Dask are described once; when they are read again, a digest of a sample
+of their rows is compared.
 """
 
 from __future__ import annotations
@@ -38,14 +38,8 @@ _LENGTH = 16
 #: Integers of at most this many bytes are exact in float32.
 _SHORT = 2
 #: Words for NumPy's kinds of features and labels.
-_KINDS = {
-    "b": "booleans",
-    "i": "integers",
-    "u": "integers",
-    "f": "floats",
-    "U": "text",
-    "S": "text",
-}
+_KINDS = dict.fromkeys("iu", "integers") | dict.fromkeys("US", "text")
+_KINDS |= {"b": "booleans", "f": "floats"}
 
 
 @dataclass(frozen=True)
@@ -204,10 +198,8 @@ class ShardSource(ABC):
         """Notes on the source, including skipped empty shards."""
         empty = [shard.place for shard in self._all_shards if not shard.rows]
         more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        return (
-            *self.extra_notes,
-            *(f"{one}{more} has no rows and is skipped" for one in empty[:1]),
-        )
+        skipped = [f"{one}{more} has no rows and is skipped" for one in empty[:1]]
+        return (*self.extra_notes, *skipped)
 
     @property
     def rows(self) -> int:
@@ -452,7 +444,7 @@ def rows_of(source: ShardSource, runtime: Runtime | None = None) -> Dataset:
     return narrow.with_columns(x=LazyRows(source))  # type: ignore[arg-type]  # read on demand
 
 
-Made = Iterable[Any] | Callable[[], Iterable[Any]]
+Chunks = Iterable[Any] | Callable[[], Iterable[Any]]
 #: Marks the end of the chunks.
 _END = object()
 #: x, y and weight.
@@ -521,11 +513,11 @@ def _as_column(column: Any, rows: int, name: str) -> Array | None:
 class IterableShards(ShardSource):
     """Rows from an iterable of chunks, each of which is a part.
 
-    A first run counts the rows; later runs must give the same chunks in the same order, which is
-    checked. Parts that are read in order are one run.
+    A first run counts the rows; later runs must give the same chunks in the same order, which a
+    sample of the rows of each shows. Parts that are read in order are one run.
     """
 
-    def __init__(self, make: Made, name: str = "chunks") -> None:
+    def __init__(self, make: Chunks, name: str = "chunks") -> None:
         if not callable(make) and iter(make) is make:
             once = f"make is a {type(make).__name__}, which can be iterated only once"
             raise InputError(f"{once}; give a list, or the function that makes it.")
@@ -619,7 +611,7 @@ def as_chunk(given: Any) -> Chunk:
 
 
 def check_chunk(given: Any, shard: Shard) -> Chunk:
-    """Return rows as a chunk; raise an error if they differ from the shard."""
+    """Return rows as a chunk; raise an error if a sample of them differs from the shard."""
     chunk = as_chunk(given)
     if _digest(chunk) != shard.digest:
         found = f"{len(chunk)} rows, some of other values"
@@ -692,8 +684,9 @@ def _frame_columns(
     names = features or [name for name in frame.select_dtypes("number") if name not in others]
     missing = [name for name in (*names, *others) if name and name not in frame]
     if missing or not names:
-        lacks = f"the dataframe has no column {missing[0] if missing else 'of numbers'!r}"
-        raise InputError(f"{lacks}; name those that are there: {', '.join(map(str, frame))}.")
+        lacks = f"column {missing[0]!r}" if missing else "columns of numbers"
+        there = ", ".join(map(str, frame))
+        raise InputError(f"the dataframe has no {lacks}; name those that are there: {there}.")
     lists = len(names) == 1 and frame[names[0]].dtype == object
     x = np.stack(frame[names[0]].to_list()) if lists and len(frame) else frame[names].to_numpy()
     return [x, *(None if name is None else frame[name].to_numpy() for name in others)]

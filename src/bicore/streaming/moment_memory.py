@@ -54,15 +54,13 @@ if TYPE_CHECKING:
 
 #: Number of new rows processed at a time, unless the capacity is larger.
 LEAST_PART = 128
-#: Number of rows before features are fitted, if they fit: a single row does not show whether it is
-#: an embedding or a table.
+#: Number of rows that wait, if the capacity holds them, before features are fitted: a single row
+#: does not show whether it is an embedding or a table.
 FIRST = 32
 #: Number of directions in feature space whose projections replace labels, if there are none.
 DIRECTIONS = 10
 #: The strategy that depends on whether targets are numeric.
 AUTO = "auto"
-
-
 #: When rows are selected: with every batch, or on access.
 KEEP = ("always", "lazy")
 #: Number of rows buffered before they are added to the sums.
@@ -71,7 +69,7 @@ BLOCK = 1024
 HELD_BLOCK = 128
 #: Size of the pool with keep="lazy", as a multiple of the rows processed at a time.
 POOL = 4
-#: Attributes fitted on the first rows that are arrays in state files.
+#: Attributes that are arrays in state files.
 _ARRAYS = ("_origin", "_spread", "_features", "_directions")
 
 
@@ -171,7 +169,7 @@ class MomentMemory(MergingBuffer):
         self._mean: Array | float = 0.0
 
     def _clear_fit(self) -> None:
-        """Set the attributes that are fitted on the first rows."""
+        """Reset the features and everything that is computed from them."""
         self.feature_map_: FeatureMap | None = None
         #: Sums over all rows, and over the held-out tenth.
         self._sums: RunningMoments | None = None
@@ -506,12 +504,12 @@ class MomentMemory(MergingBuffer):
             return
         assert other._features is not None
         if self.moments is None:
-            self._copy_origin(other, context)
-        own, others = self._origin, other._origin
-        if own is not None and (others is None or not np.array_equal(own, others)):
+            self._copy_fit(other, context)
+        own, others = (np.array([one._origin, one._spread]) for one in (self, other))
+        if self._origin is not None and not np.array_equal(own, others):
             raise InputError(
-                "other centres its targets on different first rows; load both memories from one "
-                "saved memory that has seen rows."
+                "other standardises its targets by different first rows; load both memories from "
+                "one saved memory that has seen rows."
             )
         # With a half-life, the other stream comes after this one.
         decay = 1.0 if self.half_life is None else 2.0 ** (-other.counted / self.half_life)
@@ -522,8 +520,8 @@ class MomentMemory(MergingBuffer):
         self._products = None
         self._choose_from(rows, other._features)
 
-    def _copy_origin(self, other: Self, context: Context) -> None:
-        """Copy the features of another memory, and count only the rows waiting here."""
+    def _copy_fit(self, other: Self, context: Context) -> None:
+        """Copy what another memory fitted on its first rows; count only the rows waiting here."""
         assert other.moments is not None
         for name in ("feature_map_", *_ARRAYS):
             setattr(self, name, getattr(other, name))
@@ -590,7 +588,7 @@ class MomentMemory(MergingBuffer):
             return fitted.head(alpha, prior, choose_width)
         if self.moments is None:
             raise InputError("the memory has seen no rows; call update before head.")
-        shape = self.kept if self.kept is not None else self._pool
+        seen = self.kept if self.kept is not None else self._pool
         prior = self._prior if prior is None else _as_prior(prior)
         moments, factor = self.moments, None
         if alpha != "auto" and prior == "data" and len(moments.second) == 1 and not choose_width:
@@ -608,7 +606,7 @@ class MomentMemory(MergingBuffer):
             prior=prior,
             choose_width=choose_width,
             factor=factor,
-            shape=None if shape is None else shape.x.shape[1:],
+            shape=None if seen is None else seen.x.shape[1:],
             origin=0.0 if self._origin is None else self._origin,
             spread=1.0 if self._spread is None else self._spread,
         )
@@ -694,9 +692,9 @@ class MomentMemory(MergingBuffer):
             labels = np.empty(0) if self.kept is None or self.kept.y is None else self.kept.y
             places = np.flatnonzero(labels == label)
             if self.moments is None:
-                if not len(places):
+                if self.kept is None or not len(places):
                     raise InputError(f"label={label!r} was never counted.")
-                self.seen -= float(len(places))
+                self.seen -= float(self.kept.weights[places].sum())
             else:
                 remaining, held = self.moments.without_class(label), self.held_out
                 if held is not None and as_python_value(label) in (held.classes or ()):

@@ -33,23 +33,23 @@ FLAT = 1e-9
 STOPPED = unrefined_outcome("during the exchanges: complete, not refined")
 #: The exchanges end after this many consecutive swaps without their predicted gain.
 MOST_FAILED_SWAPS = 5
-#: The shortlist after a pass has at least this many points …
+#: The shortlist after a sweep has at least this many points …
 SHORTLIST = 64
 #: … and at least as many as are chosen, and one in ``SHARE`` of all points.
 SHARE = 50
-#: Passes read the best 1 in ``WIDER`` points until these give no more gain.
+#: Later sweeps read the best 1 in ``WIDER`` points until these give no more gain.
 WIDER = 4
-#: Usual numbers of passes, and of swaps per point. Measured with 20 to 200 points of digits and
+#: Usual numbers of sweeps, and of swaps per point. Measured with 20 to 200 points of digits and
 #: synthetic data: 5 to 15, and 0.3 to 1.6.
-USUAL_PASSES, USUAL_SWAPS = 10, 1.0
-#: The same in features, where passes after the first read a part of the rows. Measured with 200 to
+USUAL_SWEEPS, USUAL_SWAPS = 10, 1.0
+#: The same in features, where sweeps after the first read a part of the rows. Measured with 200 to
 #: 1,000 points of synthetic data: 3 to 7, and 0.04 to 0.3.
-FEATURE_PASSES, FEATURE_SWAPS = 5, 0.3
+FEATURE_SWEEPS, FEATURE_SWAPS = 5, 0.3
 #: Cost of the preparation, in passes: constant terms, and products with the chosen points.
 FIRST_PASSES = 3
 #: Numbers read and written for a pair of points: 24 operations with two arguments and a result.
 READS_A_PAIR = 72
-SPARSE = unrefined_outcome("while weights were made sparse: complete, by the largest weights")
+SPARSE = unrefined_outcome("while weights were made sparse: complete, not refined")
 IMPRECISE = (
     "exchanges: stopped by rounding errors, because exchanges did not lower the objective as "
     "computed; use a larger inner_reg, or dtype='float64'"
@@ -261,11 +261,12 @@ class Simplex(ShrinkingStrategy):
 class Exchange(RefiningStrategy):
     """Greedy selection, then repeatedly the best exchange.
 
-    A pass over all pairs of a chosen and another point computes exactly by how much each swap would
-    lower the objective. The points of the best swaps form a shortlist. The best swap with a point
-    of the shortlist is made, by rank-one updates, until none lowers the objective; then the next
-    pass begins. The last pass is over all pairs: unless a limit ends the search, no swap lowers the
-    objective by more than the tolerance. The objective is computed again after every swap, and a
+    A sweep over all pairs of a chosen and another point computes exactly by how much each swap
+    would lower the objective. The points of the best swaps form a shortlist. The best swap with a
+    point of the shortlist is made, by rank-one updates, until none lowers the objective; then the
+    next sweep begins, which may be over the best quarter of the points. The last sweep is over all
+    pairs: unless a limit or rounding ends the search, no swap lowers the objective by more than the
+    tolerance. The objective is computed again after every swap, and a
     swap that does not lower it is undone: with unit weights it is never above that of greedy
     selection. For the squared error.
 
@@ -276,7 +277,7 @@ class Exchange(RefiningStrategy):
     tolerance : float
         A swap must lower the objective by more than this share of it.
     sweeps : int, optional
-        Maximum number of sweeps over all pairs (default: no limit).
+        Maximum number of sweeps, over all points or the best quarter (default: no limit).
     work : int, optional
         If rows times the square of the number of chosen rows exceed this, no exchanges are made,
         with a note.
@@ -313,25 +314,25 @@ class Exchange(RefiningStrategy):
             return RefinementCost()
         width = min(shortlist(taken, points), points)
         in_features = 0 < depth < taken
-        passes: float = FEATURE_PASSES if in_features else USUAL_PASSES
+        sweeps: float = FEATURE_SWEEPS if in_features else USUAL_SWEEPS
         swaps = (FEATURE_SWAPS if in_features else USUAL_SWAPS) * taken
-        passes = passes if self.sweeps is None else min(self.sweeps, passes)
+        sweeps = sweeps if self.sweeps is None else min(self.sweeps, sweeps)
         swaps = swaps if self.rounds is None else min(self.rounds, swaps)
-        pairs = passes * points * taken
+        pairs = sweeps * points * taken
         if in_features:
             pairs += swaps * min(PAIRS, width * taken)
             multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
-            multiplications += 4 * depth**2 * passes * points  # every row times Σ and A, twice
+            multiplications += 4 * depth**2 * sweeps * points  # every row times Σ and A, twice
             return RefinementCost(
                 passes=FIRST_PASSES, multiplications=multiplications, reads=pairs * READS_A_PAIR
             )
-        of_a_pass = (3 * points + 2 * outer) * taken**2 + width**2 * depth
+        of_a_sweep = (3 * points + 2 * outer) * taken**2 + width**2 * depth
         return RefinementCost(
             held=3 * taken,  # the set's columns, their products and the pool's copy
             listed=width,
-            # A pass reads the columns of the shortlist, and then those of the points that joined.
-            passes=FIRST_PASSES + passes * (1 + width / points),
-            multiplications=passes * of_a_pass + (taken + swaps) * points * depth,
+            # A sweep reads the columns of the shortlist, and then those of the points that joined.
+            passes=FIRST_PASSES + sweeps * (1 + width / points),
+            multiplications=sweeps * of_a_sweep + (taken + swaps) * points * depth,
             reads=pairs * READS_A_PAIR + swaps * outer * taken,
         )
 
@@ -359,26 +360,26 @@ class Exchange(RefiningStrategy):
             assembly.notes.append(
                 f"exchanges: {work.swaps}, objective lowered by {lowered:.4g}"
                 if work.swaps
-                else "exchanges: none, because none lowers the objective"
+                else f"exchanges: none, because {work.why_none}"
             )
             if len(work.excluded) == MOST_FAILED_SWAPS:
                 assembly.notes.append(IMPRECISE)
 
 
 def shortlist(chosen: int, points: int) -> int:
-    """Return the number of candidates for exchange after a pass."""
+    """Return the number of candidates for exchange after a sweep."""
     return max(SHORTLIST, chosen, points // SHARE)
 
 
 class _Exchanges:
-    """One run of exchanges: passes over all pairs, then swaps among the best of each pass."""
+    """One run of exchanges: sweeps over pairs, and after each swaps among the best points."""
 
     def __init__(self, assembly: Assembly, points: list[int], settings: Exchange) -> None:
         self.assembly = assembly
         self.points = points
         self.tolerance = settings.tolerance
         self.most = math.inf if settings.rounds is None else settings.rounds
-        self.passes = math.inf if settings.sweeps is None else settings.sweeps
+        self.sweeps = math.inf if settings.sweeps is None else settings.sweeps
         self.limits = Limits(assembly.ranks, assembly.fixed, assembly.groups)
         #: Swaps of the current set that did not lower the objective, as pairs of points.
         self.excluded = self.limits.excluded
@@ -386,18 +387,20 @@ class _Exchanges:
         self.chosen = fit_set(assembly.problem, points)
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
+        self.why_none = "a limit ended the search first"
 
     def run(self) -> Outcome:
-        listed: Tensor | None = None  # the points that a pass reads; None for all
-        while self.swaps < self.most and self.passes > 0:
+        listed: Tensor | None = None  # the points that a sweep reads; None for all
+        while self.swaps < self.most and self.sweeps > 0:
             if self.assembly.clock.over:
                 return STOPPED
-            self.passes -= 1
+            self.sweeps -= 1
             best_gains = self.chosen.best_gains(self.free, self.limits, listed)
             made = False
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
             if len(self.excluded) == MOST_FAILED_SWAPS or not (made or listed is not None):
+                self.why_none = "none lowers the objective"
                 break
             if not made:
                 listed = None
