@@ -53,8 +53,7 @@ def open_classes(caps: Array | None, counts: Array, left: Array) -> Array:
     the points of each class, and ``left`` the classes that have free rows.
     """
     if caps is not None:
-        allowed: Array = left & (counts < caps)
-        return allowed
+        return np.asarray(left & (counts < caps))
     return left & (counts == counts[left].min()) if left.any() else left
 
 
@@ -116,8 +115,7 @@ class AtMost(QuotaRule):
         caps = np.full(len(known), np.iinfo(np.int64).max)
         for label, count in self.counts.items():
             if label not in known:
-                more = ", …" if len(known) > MOST_SHOWN else ""
-                shown = ", ".join(map(repr, known[:MOST_SHOWN])) + more
+                shown = ", ".join(map(repr, known[:MOST_SHOWN])) + ", …" * (len(known) > MOST_SHOWN)
                 raise InputError(f"quotas: {label!r} is not a class of y; the classes are {shown}.")
             caps[known.index(label)] = count
         return caps

@@ -332,12 +332,10 @@ class _Pair(Kernel):
         return replace(self, first=self.first.fit(x), second=self.second.fit(x))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        found: Tensor = self._combine(self.first.evaluate(a, b), self.second.evaluate(a, b))
-        return found
+        return cast(Tensor, self._combine(self.first.evaluate(a, b), self.second.evaluate(a, b)))
 
     def diag(self, a: Tensor) -> Tensor:
-        found: Tensor = self._combine(self.first.diag(a), self.second.diag(a))
-        return found
+        return cast(Tensor, self._combine(self.first.diag(a), self.second.diag(a)))
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # The first matrix is kept while the second is computed.

@@ -198,8 +198,7 @@ def _recompute(
     elif found.dtype != torch.float64 and min(found.shape) >= NARROW:
         found.copy_(squared_distances(a.double(), b.double(), share, negligible))
     else:
-        exact = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-        found.copy_(exact.square_())
+        found.copy_(torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_())
 
 
 @dataclass(frozen=True)
@@ -247,8 +246,7 @@ class _Stationary(Kernel):
         gamma, (least, most) = self._fitted(self.gamma), SINGLE_RANGE
         if a.dtype != torch.float64 and not least <= self._square(1 / gamma) <= most:
             raise InputError(
-                f"kernel={self.name} has distances that float32 cannot hold; scale x, or use "
-                "float64."
+                f"kernel={self.name} has distances beyond float32; scale x, or use float64."
             )
         return self._distance(a, b).mul_(-gamma).exp_()
 

@@ -97,8 +97,7 @@ class Normalised(Wrapper):
         return (diagonal > 0).to(diagonal)
 
     def features(self, a: Tensor) -> Tensor | None:
-        features = self.kernel.features(a)
-        return None if features is None else unit_rows(features)
+        return None if (features := self.kernel.features(a)) is None else unit_rows(features)
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
@@ -164,8 +163,7 @@ class _TransformedRows:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> Array:
-        found: Array = self.kernel._transform(as_doubles(self.x[rows])).numpy()
-        return found
+        return np.asarray(self.kernel._transform(as_doubles(self.x[rows])))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or np.float64, copy=False)
@@ -210,8 +208,7 @@ class Columns:
         """Measure the columns of these rows, a part at a time."""
         rows = x if hasattr(x, "shape") else np.asarray(x)
         step = max(1, AT_ONCE // max(1, int(np.prod(rows.shape[1:]))))
-        mean = np.zeros(rows.shape[1:])
-        squares = np.zeros(rows.shape[1:])
+        mean, squares = np.zeros((2, *rows.shape[1:]))
         for top in range(0, len(rows), step):
             checkpoint(top / len(rows))
             part = np.array(rows[top : top + step], dtype=np.float64)

@@ -375,9 +375,7 @@ class LazyRows:
                 chunk = self.source.read(part).x
                 found.append(_features(chunk[places[low:high] - part.start], self.source))
         gathered = np.concatenate(found) if found else np.zeros((0, *self.shape[1:]))
-        result: Array = np.empty_like(gathered)
-        result[order] = gathered
-        return result
+        return np.asarray(gathered[np.argsort(order)])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Read all rows."""
@@ -584,8 +582,7 @@ class DaskShards(ShardSource):
 
         look, place = dask.delayed(_look_at), f"{self.name}, partition"
         seen = [look(chunk, f"{place} {number}", number) for number, chunk in enumerate(self._all)]
-        found: Sequence[Shard] = dask.compute(*seen)
-        return found
+        return list(dask.compute(*seen))
 
     def read(self, part: Part) -> Chunk:
         return check_chunk(self.chunks[part.number].compute(), part.shard)
@@ -685,8 +682,7 @@ def _frame_columns(
     missing = [name for name in (*names, *others) if name and name not in frame]
     if missing or not names:
         lacks = f"column {missing[0]!r}" if missing else "columns of numbers"
-        there = ", ".join(map(str, frame))
-        raise InputError(f"the dataframe has no {lacks}; name those that are there: {there}.")
+        raise InputError(f"the dataframe has no {lacks}; choose from {', '.join(map(str, frame))}.")
     lists = len(names) == 1 and frame[names[0]].dtype == object
     x = np.stack(frame[names[0]].to_list()) if lists and len(frame) else frame[names].to_numpy()
     return [x, *(None if name is None else frame[name].to_numpy() for name in others)]

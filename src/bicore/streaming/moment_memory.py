@@ -404,13 +404,10 @@ class MomentMemory(MergingBuffer):
         if len(rows) <= self.capacity:
             self.kept, self._features, self._products = rows, features, None
             return
-        strategy = self.strategy
-        if strategy == AUTO:
-            strategy = "elimination" if self._origin is None else "gain"
+        automatic = "elimination" if self._origin is None else "gain"
+        strategy = automatic if self.strategy == AUTO else self.strategy
         targets = self._targets(rows, features) - self._mean
-        known = None
-        if self._products is not None:
-            known = self._products[0], outer.share * self._products[1]
+        known = self._products and (self._products[0], outer.share * self._products[1])
         found = SEARCHES[strategy](
             outer, features, targets, self.ridge(outer), self.capacity, known
         )

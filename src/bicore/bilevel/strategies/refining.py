@@ -357,11 +357,8 @@ class Exchange(RefiningStrategy):
         finally:  # an interrupt keeps the swaps made so far
             lowered = work.begin - work.objective
             assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
-            assembly.notes.append(
-                f"exchanges: {work.swaps}, objective lowered by {lowered:.4g}"
-                if work.swaps
-                else f"exchanges: none, because {work.why_none}"
-            )
+            made = f"{work.swaps}, objective lowered by {lowered:.4g}"
+            assembly.notes.append(f"exchanges: {made if work.swaps else work.why_none}")
             if len(work.excluded) == MOST_FAILED_SWAPS:
                 assembly.notes.append(IMPRECISE)
 
@@ -387,7 +384,7 @@ class _Exchanges:
         self.chosen = fit_set(assembly.problem, points)
         self.begin = self.objective = self.chosen.objective
         self.swaps = 0
-        self.why_none = "a limit ended the search first"
+        self.why_none = "none, because a limit ended the search first"
 
     def run(self) -> Outcome:
         listed: Tensor | None = None  # the points that a sweep reads; None for all
@@ -400,7 +397,7 @@ class _Exchanges:
             if bool(best_gains.max() > self.tolerance * self.objective):
                 made = self._exhaust(self.chosen.pool(self._best(best_gains, self._width)))
             if len(self.excluded) == MOST_FAILED_SWAPS or not (made or listed is not None):
-                self.why_none = "none lowers the objective"
+                self.why_none = "none, because none lowers the objective"
                 break
             if not made:
                 listed = None
