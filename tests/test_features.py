@@ -419,7 +419,7 @@ def test_unfitted_maps_raise_clear_errors(features):
         (lambda: RandomReLU(random_state=-1), "random_state"),
         (lambda: RandomFourier(7), "width=8"),
         (lambda: RandomFourier(kind="cosine"), "kind='cosine'"),
-        (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
+        (lambda: RandomFourier(gamma=0.0), "gamma must be a number > 0"),
         (lambda: RandomConvolutions(1000), "width=992"),
         (lambda: RandomConvolutions(kernel=0), "kernel"),
         (lambda: RandomPooled(depth=0), "depth"),

@@ -52,14 +52,17 @@ def chosen_name(data, size=20):
 
 
 def test_columns_of_different_units_are_standardised():
-    assert chosen_name(scaled_columns()) == "exponential at 2/median" + ON_STANDARDISED
+    assert (
+        chosen_name(scaled_columns())
+        == "exponential with gamma 2/median distance" + ON_STANDARDISED
+    )
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_the_model_to_be_trained_chooses_the_kernel(model):
     data = scaled_columns()
     kernel = select(data.x, data.y, 5, model=model).details["kernel_trials"]["name"]
-    bases = MODELS[model] or ("exponential at 2/median",)
+    bases = MODELS[model] or ("exponential with gamma 2/median distance",)
     assert kernel == bases[0] + ON_STANDARDISED
     wide = AutomaticKernel(model=model).candidates(classes=True, columns=kernel_choice.WIDE)
     assert (COSINE in wide) == (model != "neighbours")
@@ -132,7 +135,7 @@ def test_columns_of_one_scale_are_left_alone():
     noise = 0.01 * rng.normal(size=(300, 40))
     y = np.arange(300) % 3
     data = Dataset(np.concatenate([np.eye(3)[y] + 0.1 * rng.normal(size=(300, 3)), noise], 1), y)
-    assert chosen_name(data) == "exponential at 2/median"
+    assert chosen_name(data) == "exponential with gamma 2/median distance"
 
 
 def test_long_rows_are_compared_by_their_directions():

@@ -334,7 +334,8 @@ def test_bad_kernels_are_refused_with_a_message():
     with pytest.raises(InputError, match="images"):
         cnn()(VECTORS)
     refuses("Flatten", TangentKernel, [Conv(3), ReLU(), Dense()])
-    refuses("gamma=-1", RBF, -1)
+    refuses("gamma must be a number > 0", RBF, -1)
+    refuses("gamma must be a number > 0", RBF, "auto")
     with pytest.raises(InputError, match="rows of shape"):
         Linear()(VECTORS, VECTORS[:, :2])
 

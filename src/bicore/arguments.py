@@ -31,7 +31,9 @@ class First(StrEnum):
 
 def auto_size_error() -> InputError:
     """Return the error for ``size="auto"`` with a method that cannot choose a size."""
-    return InputError("size='auto' needs bilevel selection; give a count or a fraction.")
+    return InputError(
+        "size='auto' needs method='bilevel'; give a count or a fraction for other methods."
+    )
 
 
 def as_size(size: Any, n: int) -> int:

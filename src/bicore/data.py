@@ -245,7 +245,9 @@ def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> 
 
 def _regression(y: Array) -> Targets:
     if y.dtype.kind not in "fiub":
-        raise InputError(f"y has dtype {y.dtype}; give numbers, or task='classification'.")
+        raise InputError(
+            f"task='regression' needs numbers; y has dtype {y.dtype}. Use task='classification'."
+        )
     values = y.astype(np.float64).reshape(len(y), -1)
     _refuse_non_finite(values, "y")
     return Targets(Task.REGRESSION, values)
@@ -272,7 +274,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     if unknown:
         raise InputError(
             f"y holds the class {unknown[0]!r}, which is not among the {len(known)} known classes; "
-            "drop those rows or add the class."
+            "drop those rows, or add the class to classes."
         )
     return Targets(Task.CLASSIFICATION, np.searchsorted(known, y).astype(np.int64), known)
 

@@ -224,7 +224,10 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "reference": (_is_no_array, "the name of a method, or a selector"),
     "runtime": (_has("max_seconds"), "a bicore.Runtime"),
     "selector": (_is_no_array, "a selector"),
-    "size": (_is_no_array, "a number of rows, a fraction or 'auto'"),
+    "size": (
+        _is_no_array,
+        "a number of rows, a fraction or 'auto' (to give labels to a selector: Dataset(x, y))",
+    ),
     "sizes": (_has("__iter__"), "a list of sizes"),
     "smooth_labels": (_is_no_array, "True, False or 'auto'"),
     "strategy": (_is_no_array, "the name of a strategy, or a strategy"),
@@ -245,7 +248,7 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.55)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(
-        f"{argument}={value!r} is not known; use one of {', '.join(map(repr, names))}.{hint}"
+        f"{argument}={shown(value)} is not known; use one of {', '.join(map(repr, names))}.{hint}"
     )
 
 

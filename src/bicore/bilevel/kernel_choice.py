@@ -49,8 +49,8 @@ FOR_PART = "normalised ntk on standardised columns"
 #: Kernels compared on columns as given and on standardised columns.
 BASES: dict[str, Callable[[], Kernel]] = {
     "exponential": Exponential,
-    "exponential at 2/median": lambda: Exponential(sharpness=2.0),
-    "exponential at 3/median": lambda: Exponential(sharpness=3.0),
+    "exponential with gamma 2/median distance": lambda: Exponential(sharpness=2.0),
+    "exponential with gamma 3/median distance": lambda: Exponential(sharpness=3.0),
     "linear": Linear,
 }
 ON_STANDARDISED = " on standardised columns"
@@ -65,7 +65,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "any": (),
     "linear": ("exponential", "linear"),
     "trees": ("exponential",),
-    "neighbours": ("exponential at 3/median",),
+    "neighbours": ("exponential with gamma 3/median distance",),
     "network": ("exponential",),
 }
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
@@ -156,7 +156,9 @@ class AutomaticKernel(Kernel):
         # A narrow kernel also suits nearest neighbours. For wide rows and for regression it costs
         # other models more than neighbours gain.
         narrow = classes and not wide
-        bases = MODELS[self.model] or ("exponential at 2/median" if narrow else "exponential",)
+        bases = MODELS[self.model] or (
+            "exponential with gamma 2/median distance" if narrow else "exponential",
+        )
         cosine = [COSINE] if wide and self.model != "neighbours" else []
         return [name for base in bases for name in (base + ON_STANDARDISED, base)] + cosine
 

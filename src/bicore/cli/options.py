@@ -100,8 +100,8 @@ class Table:
     )
     limit: int | None = option("Read the first N rows only.", "N")
     scale: str | None = option(
-        "Feature scaling (default: standard for tables and images; the usual constants for mnist "
-        "and cifar10).",
+        "Feature scaling (default: standard for tables and folders of images, none for arrays, "
+        "fixed constants for digits, mnist and cifar10).",
         "standard|none",
     )
 
@@ -331,7 +331,7 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
             numbers[int(label) if label.lstrip("-").isdigit() else label] = kind(number)
         except ValueError:
             raise InputError(
-                f"{name} must be LABEL=NUMBER,… (e.g. cat=20,dog=5) or a single word; got {part!r}."
+                f"{name} must be LABEL=NUMBER,… (cat=20,dog=5) or a word of --help; got {part!r}."
             ) from None
     return numbers
 

@@ -240,7 +240,7 @@ def estimate(
 ) -> None:
     """Estimate the time and memory of a selection.
 
-    It takes the options of bicore select.
+    It takes the options of bicore select, except those that write files.
 
     Example: bicore estimate 'part-*.parquet' --columns embedding --target label --size 10000
     """

@@ -35,7 +35,8 @@ class Evaluation:
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
     reference: str = option(
-        "Baseline whose rows are counted: random, or facility-location-per-class.",
+        "Baseline whose rows are counted: random (and class-balanced), or a method that "
+        "needs no model.",
         "NAME",
         default="random",
     )

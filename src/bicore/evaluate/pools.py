@@ -162,14 +162,14 @@ def _read_labels(source: Source, task: str) -> Targets:
     targets = read_targets(source.data.y, task)
     if targets.classes is not None and len(targets.classes) < 2:
         raise InputError(
-            f"{source.name} has a single class, {targets.classes[0]!r}; at least two are needed."
+            f"{source.name} has a single class, {targets.classes.tolist()[0]!r}; two are needed."
         )
     return targets
 
 
 def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
     """Return a test set with labels read like those of the data."""
-    check_type("test", test, Dataset, "a tuple (x, y) or a Dataset")
+    check_type("test", test, Dataset, "a tuple (x, y) or a Dataset (compare: or a number of rows)")
     if test.y is None:
         raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
     values = read_targets(test.y, targets.task, targets.classes).values

@@ -129,8 +129,6 @@ class Equivalent:
             return "95% sure"
         if self.unbounded:
             return f"{self._describe(self.low)} to {self._describe(self.high)}"
-        if not self.low:
-            return f"at most {self.high:.0f}"
         return (
             f"at least {self.low:.0f}"
             if math.isinf(self.high)
@@ -171,7 +169,7 @@ def _as_words(method: str) -> str:
     """Return "random" for ``uniform``, the name of other random rows, else without dashes."""
     if method in BASELINES:
         return "random" if method == "uniform" else method
-    return method.replace("-", " ")
+    return method if method.endswith("design") else method.replace("-", " ")
 
 
 @dataclass(frozen=True)
@@ -282,6 +280,8 @@ class Worth:
             f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; 95% "
             f"intervals, {self.fits} fits"
         )
+        if self.conclusion.endswith("enough here"):
+            words += "; enough: the selected rows are not significantly better"
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
             words += (
                 "; class-balanced samples score lower than random ones, so more rows are needed"
@@ -812,7 +812,7 @@ class Appraisal:
 
 def _as_reference(reference: str | Selector) -> Selector:
     if not isinstance(reference, Selector):
-        check_name("reference", reference, METHODS)
+        check_name("reference", reference, (RANDOM, *METHODS))
     selector = as_selector(reference)
     if selector.needs_model:
         raise InputError(
@@ -830,7 +830,8 @@ def _read_chosen(
         raise InputError("chosen is missing; give the chosen rows, or how many to select.")
     if isinstance(chosen, str) and chosen == "auto":
         raise InputError(
-            "chosen='auto' sets no size; select with size='auto' first, and give the coreset."
+            "chosen='auto' (--size auto) is not supported; give a number of rows, or the coreset "
+            "of an earlier selection."
         )
     if isinstance(chosen, (Real, str)):
         return None, as_size(chosen, len(data))

@@ -19,7 +19,7 @@ from bicore.api import SelectorOptions, list_options, select
 from bicore.arguments import as_seed
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, MemoryLimitError, TimeLimitError
+from bicore.errors import InputError, MemoryLimitError, TimeLimitError, check_type
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
@@ -320,6 +320,7 @@ def weighted_sampler(
     >>> set(weighted_sampler(picked, n_rows=6, draws=50, random_state=0)) == {2, 4}
     True
     """
+    check_type("coreset", coreset, Coreset, "a Coreset")
     weights = coreset.normalise().weights
     if n_rows is not None:
         coreset.check_rows(n_rows, "data")

@@ -211,8 +211,8 @@ class _Stationary(Kernel):
     _median_rows: ClassVar[int] = MEDIAN_ROWS
 
     def __post_init__(self) -> None:
-        if self.gamma is not None and not self.gamma > 0:
-            raise InputError(f"gamma={self.gamma} must be > 0, or None for the median heuristic.")
+        if self.gamma is not None:
+            check_number("gamma", self.gamma, above=0, fix="or None for the median heuristic")
 
     @property
     def name(self) -> str:

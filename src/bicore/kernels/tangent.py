@@ -185,7 +185,7 @@ class TangentKernel(Kernel):
         if a.dim() not in (3, 4):
             raise InputError(
                 f"x has shape {tuple(a.shape)}; the kernel of a convolutional network needs "
-                "images (n, channels, height, width) or (n, height, width)."
+                "images (n, channels, height, width) or (n, height, width). Use kernel='ntk'."
             )
 
     def _trace_inputs(self, inputs: Tensor) -> _Traced:

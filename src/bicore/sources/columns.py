@@ -280,11 +280,13 @@ def fit_columns(
         heading = "excluded" if fitted is None else fitted.heading
         by_heading[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
-        excluded = ", ".join(by_heading["excluded"]) or "there is none"
+        excluded = ", ".join(by_heading["excluded"]) or "all are dropped or the target"
         fix = (
-            "; give an embedding of the text (--embeddings FILE.npy)" if "(text" in excluded else ""
+            "an embedding of the text (--embeddings FILE.npy)"
+            if "(text" in excluded
+            else "other columns"
         )
-        raise InputError(f"no column can serve as a feature: {excluded}{fix}.")
+        raise InputError(f"no column can serve as a feature: {excluded}; give {fix}.")
     notes = [
         f"{heading} columns: {', '.join(names)}" for heading, names in by_heading.items() if names
     ]

@@ -187,7 +187,7 @@ def _csv_error(where: str, lines: int, words: str) -> Exception:
     if ragged:
         row, width, cells = map(int, ragged.groups())
         counts = f"line {lines + row} has {cells} cell(s) and the header has {width}"
-        return InputError(f"{where}: {counts}; it may be truncated.")
+        return InputError(f"{where}: {counts}; complete the line, or delete it.")
     if "straddling" in words:
         return InputError(f"{where} has a row of {BLOCK >> 20} MB; a quote may not be closed.")
     return no_rows_error(where) if "Empty CSV" in words else ValueError(words)
@@ -241,5 +241,5 @@ def _json_elements(stream: IO[bytes], path: Path, reading: Reading) -> Iterator[
 
 def _as_object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise InputError(f"{where} is not a JSON object; give one for each row.")
+        raise InputError(f"{where} is not a complete JSON object; give one for each row.")
     return row

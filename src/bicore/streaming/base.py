@@ -405,7 +405,8 @@ class Memory(Parameters, ABC):
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
-                f"state is not complete ({error!r}); give the result of state_dict()."
+                f"state is not complete ({type(error).__name__}: {error}); give the result of "
+                "state_dict()."
             ) from error
 
     def _check_configuration(self, head: Mapping[str, Any]) -> None:

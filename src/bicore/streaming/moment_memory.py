@@ -155,8 +155,7 @@ class MomentMemory(MergingBuffer):
         self.per_class, self.holdout = per_class, holdout
         self.keep = check_name("keep", keep, KEEP)
         self.strategy = strategy
-        if strategy != AUTO:
-            check_name("strategy", strategy, SEARCHES)
+        check_name("strategy", strategy, (AUTO, *SEARCHES))
         self.inner_reg, self._reg = inner_reg, as_inner_reg(inner_reg)
         self.prior, self._prior = prior, _as_prior(prior)
         self.needs_labels = self.needs_classes = self._prior != "data"

@@ -206,7 +206,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
         if share == 0:
             raise InputError(
                 f"capacity={self.capacity} must be at least {count}, the number of tasks; raise "
-                "it, or use a buffer of a stream."
+                "it, or use a MomentMemory, whose capacity does not depend on tasks."
             )
         if self.tasks:
             join_datasets(self.tasks[0][:0], data[:0])  # refuses columns of another kind

@@ -366,8 +366,8 @@ class ShapedMap(FeatureMap):
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if shape != self._fitted("shape"):
             raise InputError(
-                f"x has rows of shape {shape}, but {type(self).__name__} was fitted to rows of "
-                f"shape {self.shape}; give rows of that shape, or fit a new map."
+                f"x has rows of shape {shape}, but the feature map {type(self).__name__} was "
+                f"fitted to rows of shape {self.shape}; give rows of that shape, or fit a new map."
             )
 
 

@@ -190,6 +190,7 @@ def as_feature_map(value: Any, random_state: int = 0) -> FeatureMap:
         raise unknown_name("feature_map", value, FEATURES)
     if colon and not (name in WITH_WIDTH and width.isdigit()):
         raise InputError(
-            f"feature_map={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
+            f"feature_map={value!r}: a width must be an integer, such as 'relu:512', and is "
+            f"allowed for {', '.join(WITH_WIDTH)}."
         )
     return FEATURES[name](random_state=random_state, **({"width": int(width)} if colon else {}))
