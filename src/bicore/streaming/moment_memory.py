@@ -636,8 +636,8 @@ class MomentMemory(MergingBuffer):
         Raises
         ------
         InputError
-            If rows were never counted, as far as the sums show, or the memory has a half-life;
-            nothing has changed then.
+            If rows were never counted, as far as the sums show, or the memory has a half-life and
+            fitted features; nothing has changed then.
 
         Examples
         --------
