@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bicore import InputError, Runtime, select
+from bicore import Coreset, InputError, Runtime, compare, select
 from bicore.errors import check_integer, check_number, check_type
 from bicore.methods.registry import build_selector
 from bicore.sources.opening import open_shards
@@ -28,9 +28,13 @@ MESSAGES = {
     "as 0.05; got 41.": call(size=41),
     "x holds nan at row 3, column 0; impute the value or drop the row.": call(HOLED),
     "y has 39 rows and x has 40; give one value per row of x.": call(y=Y[:-1]),
-    "y holds a single class (0); two are needed (or give classes=…, task='regression').": call(
-        y=0 * Y
+    "y holds a single class (0); two are needed (or give classes=…, or task='regression' for "
+    "numbers).": call(y=0 * Y),
+    "outer: y has 2 rows and x has 3; give one value per row of x.": call(outer=(X[:3], Y[:2])),
+    "indices holds True; give integer row numbers (for a mask: np.flatnonzero(mask)).": lambda: (
+        Coreset(np.array([True, False]))
     ),
+    "sizes is empty; give at least one, or None for the default.": lambda: compare(X, Y, []),
     "y is sparse, and only x may be; pass y.toarray() if it fits.": call(
         y=sparse.csr_array(np.eye(40))
     ),
@@ -61,7 +65,7 @@ MESSAGES = {
         Runtime(memory="lots")
     ),
     "capacity must be an integer >= 1; got 0.": lambda: MomentMemory(0),
-    "source: none.npy does not exist; check the name.": lambda: open_shards("none.npy"),
+    "source: none.npy does not exist; check the name of the file.": lambda: open_shards("none.npy"),
     "share must be a number between 0 and 1, or 'auto'; got 2.5.": lambda: check_number(
         "share", 2.5, least=0, most=1, fix="or 'auto'"
     ),

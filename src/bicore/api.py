@@ -250,6 +250,8 @@ def select(
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
         return _take_all(selector, data, outer, random_state, notes + method_notes)
+    if selector.needs_model and model is None:
+        raise InputError(f"method={shown(method)} needs a network; give model=network.")
     selector, large_notes = make_feasible(selector, data, exact)
     for note in large_notes:
         warnings.warn(note, LargeDataWarning, stacklevel=3)
@@ -752,5 +754,8 @@ def _load(
                 "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
                 f"{type(outer).__name__}{values}."
             )
-        outer = Dataset(*outer)
+        try:
+            outer = Dataset(*outer)
+        except InputError as error:
+            raise InputError(f"outer: {error}") from error
     return x, outer, options, notes

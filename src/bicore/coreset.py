@@ -178,7 +178,13 @@ class Coreset:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        indices = np.asarray(self.indices, dtype=np.int64)
+        indices = np.asarray(self.indices)
+        if indices.size and indices.dtype.kind not in "iu":
+            raise InputError(
+                f"indices holds {indices.flat[0]!s}; give integer row numbers (for a mask: "
+                "np.flatnonzero(mask))."
+            )
+        indices = indices.astype(np.int64)
         weights = np.ones(len(indices)) if self.weights is None else np.asarray(self.weights, float)
         ids = indices if self.ids is None else np.asarray(self.ids, dtype=np.int64)
         if len(np.unique(indices)) != len(indices):

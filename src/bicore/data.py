@@ -32,7 +32,7 @@ class Task(StrEnum):
 
 _COLUMNS = ("x", "y", "sample_weight", "ids")
 #: Kinds of labels and extra columns, by NumPy's letters: booleans, integers, floats, text.
-_KINDS = "biufU"
+_KINDS = {"b": "booleans", "i": "integers", "u": "unsigned integers", "f": "floats", "U": "text"}
 #: Number of rows checked for non-finite values at a time, so that the check needs no copy of the
 #: data.
 _CHECK_ROWS = 65536
@@ -213,9 +213,14 @@ def _concatenate(name: str, first: Array, second: Array) -> Array:
     Signed and unsigned integers are two kinds, because NumPy would convert them to floats.
     """
     if first.dtype.kind != second.dtype.kind or first.shape[1:] != second.shape[1:]:
-        before = f"before it held {first.dtype} of shape {first.shape[1:]}"
-        now = f"{name} holds {second.dtype} of shape {second.shape[1:]} per row"
-        raise InputError(f"{now}, and {before}; use one kind of label or value throughout.")
+        now, before = (
+            _KINDS[one.dtype.kind] + (f" of shape {one.shape[1:]}" if one.ndim > 1 else "")
+            for one in (second, first)
+        )
+        raise InputError(
+            f"{name} holds {now}, and before it held {before}; use one kind of label or value "
+            "throughout."
+        )
     return np.concatenate([first, second])
 
 

@@ -47,6 +47,8 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
     when the block ends.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist; create it.")
     name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
     temporary = target.with_name(name)
     mode = _mode_of(target)

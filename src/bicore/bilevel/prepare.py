@@ -386,8 +386,8 @@ def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Tar
     targets = read_targets(data.y, proxy.task, known)
     if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
         raise InputError(
-            f"y holds a single class ({targets.classes.tolist()[0]!r}); two are needed (or give "
-            "classes=…, task='regression')."
+            f"y holds a single class ({targets.classes.tolist()[0]!r}); two are needed "
+            "(or give classes=…, or task='regression' for numbers)."
         )
     if outer is None:
         return targets, targets

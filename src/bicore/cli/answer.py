@@ -220,8 +220,8 @@ def _write_page(
     appraisal = None if appraise is None else appraise(coreset)
     if appraisal is not None:
         output.print_note(
-            f"report: {further_fits(appraisal)} further fits of at most {appraisal.size} rows "
-            "to compare with random rows (--no-worth omits them)"
+            f"report: the worth, then {further_fits(appraisal)} further fits of at most "
+            f"{appraisal.size} rows to score the first rows (--no-worth omits both)"
         )
         try:
             with warnings.catch_warnings():  # already shown during the selection

@@ -44,7 +44,9 @@ class Compared:
     )
     seeds: int = option("Number of repetitions; each draws its own pool of rows.", "N", default=10)
     judge: str = option(
-        f"Evaluation models, one or several: {', '.join(JUDGES)}.", "NAME,NAME,…", default="ridge"
+        f"Evaluation models, one or several: {', '.join(JUDGES)} (regression: logistic is ridge).",
+        "NAME,NAME,…",
+        default="ridge",
     )
     metric: str | None = option(
         "Metric of the table: accuracy (default) or balanced; for regression r2 (default) or mae.",

@@ -75,7 +75,8 @@ def predict(
     elif output.out is None:
         print_answer(*(_words(one) for one in found.tolist()))
     kind = "accuracy" if hasattr(model, "classes_") else "R²"
-    known = "" if score is None else f", {kind} {score:.4f}"
+    known = "" if source.data.y is None else ", no score: the labels are no classes of the head"
+    known = known if score is None else f", {kind} {score:.4f}"
     output.print_note(f"{source.name}: {len(found)} predictions{known}")
 
 

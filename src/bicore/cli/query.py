@@ -37,7 +37,8 @@ class NextRows(Files):
 def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
     """Select the rows of a table to label next.
 
-    Rows with an empty target are the candidates; the other rows are the labelled data.
+    SOURCE must be a table file. Rows with an empty --target are the candidates; the other rows are
+    the labelled data.
 
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """

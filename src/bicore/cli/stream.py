@@ -79,7 +79,10 @@ class BufferOptions:
         "of the features; merge-reduce: also per-point:NUMBER.",
         "REG",
     )
-    slots: int | None = option("merge-reduce: number of slots (default: 10).", "S")
+    slots: int | None = option(
+        "merge-reduce: number of slots (default: 10); a batch fills a slot of capacity/slots rows.",
+        "S",
+    )
     method: str | None = option("merge-reduce: selection method (default: bilevel).", "NAME")
     kernel: str | None = option("merge-reduce: kernel (default: auto).", "NAME")
     loss: str | None = option("merge-reduce: loss, squared (default) or cross-entropy.")

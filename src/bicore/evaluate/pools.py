@@ -172,7 +172,10 @@ def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
     check_type("test", test, Dataset, "a tuple (x, y) or a Dataset (compare: or a number of rows)")
     if test.y is None:
         raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
-    values = read_targets(test.y, targets.task, targets.classes).values
+    try:
+        values = read_targets(test.y, targets.task, targets.classes).values
+    except InputError as error:
+        raise InputError(f"test: {error}") from error
     pairs = {"features": (test.x, data.x), "targets": (values, targets.values)}
     for what, (own, other) in pairs.items():
         if own.shape[1:] != other.shape[1:]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import InputError, check_integer, check_number
+from bicore.errors import InputError, check_integer, check_number, check_type
 from bicore.kernels.base import (
     Kernel,
     Wrapper,
@@ -375,6 +375,7 @@ class Nystrom(Wrapper):
     _root: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        check_type("kernel", self.kernel, Kernel, "a Kernel, such as RBF()")
         check_integer("landmarks", self.landmarks)
 
     @property

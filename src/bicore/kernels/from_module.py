@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bicore._deprecated import renamed_keywords
-from bicore.errors import InputError, check_name
+from bicore.errors import InputError, check_name, check_type
 from bicore.kernels.activations import GELU, Activation, Erf, LeakyReLU, ReLU
 from bicore.kernels.architecture import (
     Conv,
@@ -121,6 +121,7 @@ def from_module(
     options = {"pooling": pooling, "normalisation": normalisation}
     for name, value in options.items():
         check_name(name, value, ("drop", "refuse"))
+    check_type("module", module, nn.Module, "a torch.nn.Module")
     plain = _unwrap(module)
     try:
         reader = _Reader(plain, sigma_w, sigma_b, options)

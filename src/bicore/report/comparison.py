@@ -170,6 +170,9 @@ def check_request(
     """Check the arguments of :func:`compare` that need no data; return the evaluation models."""
     check_integer("seeds", seeds)
     check_integer("steps", steps)
+    for name, given in (("sizes", sizes), ("methods", methods)):
+        if given is not None and not len(given):
+            raise InputError(f"{name} is empty; give at least one, or None for the default.")
     for size in () if sizes is None else sizes:
         check_integer("sizes", size)
     if sizes is not None and stream is not None:

@@ -467,7 +467,7 @@ class Target:
             more = f" and {gone.sum() - 1} more" if gone.sum() > 1 else ""
             where = f"the target column {self.name!r} has no value in row {start + gone.argmax()}"
             fix = "fill it in, or exclude such rows with drop_missing_target=True"
-            raise InputError(f"{where}{more}; {fix}.")
+            raise InputError(f"{where}{more} (the first row is 0); {fix}.")
         if self.kind is TargetKind.LISTS:
             rows = cells.vectors(column)
             if rows is None:

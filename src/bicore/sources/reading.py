@@ -199,7 +199,7 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
         matches = map(Path, sorted(glob.glob(str(given), recursive=True)))
         found = [one for one in matches if one.is_file()]
     else:
-        raise InputError(f"{argument}: {path} does not exist; check the name.")
+        raise InputError(f"{argument}: {path} does not exist; check the name of the file.")
     if not found:
         raise InputError(
             f"{argument}: no file matches {str(given)!r}; give a {' or '.join(endings)} file."
