@@ -134,7 +134,7 @@ def test_outputs_match_labels_for_any_weights():
     )
     assert zero_based == one_based == named
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
-    refuses("Context", Hardest().select, part, 2, **context_of(outputs[:8]).keywords)
+    refuses("model_classes", Hardest().select, part, 2, **context_of(outputs[:8]).keywords)
     named = Context(context_of(outputs[:8]).model, classes=["b", "a", "c"])
     assert len(Hardest().select(part, 2, **named.keywords)) == 2
     with pytest.raises(InputError, match="give one for every output"):

@@ -245,6 +245,7 @@ def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
     """Return the error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__
+    reason = f"it has no {reason}" if isinstance(why, KeyError) else reason
     return DamagedFileError(
         f"{path} is not a {_kind_of(writer)} file, or it is damaged ({reason}); give a file "
         f"written by {writer}."

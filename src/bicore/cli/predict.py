@@ -75,7 +75,7 @@ def predict(
     elif output.out is None:
         print_answer(*(_words(one) for one in found.tolist()))
     kind = "accuracy" if hasattr(model, "classes_") else "R²"
-    known = "" if source.data.y is None else ", no score: the labels are no classes of the head"
+    known = "" if source.data.y is None else ", no score: the head predicts labels of another type"
     known = known if score is None else f", {kind} {score:.4f}"
     output.print_note(f"{source.name}: {len(found)} predictions{known}")
 

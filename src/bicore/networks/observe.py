@@ -110,7 +110,7 @@ def output_columns(
         raise InputError(
             f"the model has {outputs} outputs and y {len(seen)} classes that are not numbers from "
             f"0 to {outputs - 1}; number the labels by the model's outputs, or give the labels of "
-            "the outputs in order: Context(model, classes=[…])."
+            "the outputs in order: model_classes=[…] of a selector's select."
         )
     known = seen.tolist() if classes is None else classes
     place = {label: number for number, label in enumerate(known)}

@@ -28,7 +28,7 @@ from bicore.evaluate.comparison import (
     StreamComparison,
     findings_of,
 )
-from bicore.evaluate.models import Judge, as_judge, measure_by
+from bicore.evaluate.models import CLASSES, Judge, as_judge, measure_by
 from bicore.evaluate.pools import MOST_POOL, Pools, as_source, make_pools
 from bicore.evaluate.records import Entry, Records, digest, finite
 from bicore.methods.base import Selector
@@ -485,7 +485,11 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
         lines.append("(n): only n seeds are finished, so the mean is not compared with others")
     known = {size: detectable[size] for size in sizes if 0 < detectable[size] < math.inf}
     if known:
-        differences = ", ".join(f"{value:.4f} at {size}" for size, value in known.items())
+        most = 1 if found.measure in CLASSES else math.inf
+        differences = ", ".join(
+            f"{f'{value:.4f}' if value <= most else 'none'} at {size}"
+            for size, value in known.items()
+        )
         lines.append(
             "smallest difference these seeds can detect (95% confidence, 80% power): "
             f"{differences} rows"
