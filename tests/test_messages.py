@@ -34,6 +34,7 @@ MESSAGES = {
     "indices holds True; give integer row numbers (for a mask: np.flatnonzero(mask)).": lambda: (
         Coreset(np.array([True, False]))
     ),
+    "table must have rows; got 3.": lambda: Coreset(np.array([0])).select(3),
     "sizes is empty; give at least one, or None for the default.": lambda: compare(X, Y, []),
     "y is sparse, and only x may be; pass y.toarray() if it fits.": call(
         y=sparse.csr_array(np.eye(40))

@@ -15,7 +15,7 @@ import numpy as np
 from bicore import frames, notebook
 from bicore._deprecated import renamed_fields, renamed_methods
 from bicore.data import Array, Dataset, scale_below_one
-from bicore.errors import InputError, NumericalWarning, check_integer
+from bicore.errors import InputError, NumericalWarning, check_integer, shown
 from bicore.files import damaged_file_error, read_state, write_state
 from bicore.types import Table
 
@@ -377,6 +377,8 @@ class Coreset:
         >>> Coreset(np.array([2, 0])).select(frame).values.tolist()
         [['c', 1.0], ['a', 1.0]]
         """
+        if not hasattr(table, "__len__"):
+            raise InputError(f"table must have rows; got {shown(table)}.")
         self.check_rows(len(table), "table")
         rows = frames.take_rows(table, self.indices)
         return rows if weight is None else frames.with_column(rows, weight, self.weights)

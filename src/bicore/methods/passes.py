@@ -17,7 +17,7 @@ from bicore.arguments import as_seed
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.coreset import Coreset
 from bicore.data import Dataset
-from bicore.errors import InputError, LargeDataWarning, MemoryLimitError
+from bicore.errors import InputError, LargeDataWarning, MemoryLimitError, shown
 from bicore.kernels.classical import RBF, Laplace, Linear
 from bicore.losses import SquaredError
 from bicore.methods.large import Estimate
@@ -32,6 +32,7 @@ from bicore.sources.arrow_files import ArrowShards, ask_for_target, open_arrow
 from bicore.sources.base import Source
 from bicore.sources.opening import open_in_parts, open_shards, open_table, read_in_parts
 from bicore.sources.parts import LazyRows, ShardSource, rows_of
+from bicore.sources.reading import are_paths
 
 #: Options of a selection in passes only, and those shared with others.
 PASSES_ONLY = {"passes", "state", "executor", "skip_bad", "shortlist"}
@@ -188,6 +189,8 @@ def open_rows(source: Any, y: Any = None, sample_weight: Any = None, **opening: 
     if y is not None:
         if opening.get("labels") is not None:
             raise InputError("y and labels mean the same; give one of them.")
+        if are_paths(source) and not are_paths(y):
+            raise InputError(f"y must be a path, because x is one; got {shown(y)}. Load x instead.")
         opening["labels"] = y
     return open_in_parts(source, {"sample_weight": sample_weight, **opening})
 
