@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from benchmarks.common import CPU, draw_split, mnist_vectors, time_call
-from bicore import Dataset, Runtime, select
+from bicore import Dataset, Runtime
 from bicore.bilevel import PerPoint
 from bicore.evaluate.models import RidgeJudge, Sample, as_judge
 from bicore.kernels import fully_connected
+from bicore.methods.registry import greedy_selector
 from bicore.sources import digits
 
 POOL = 1000
@@ -88,8 +89,9 @@ def _select(x: Any, y: Any, seed: int, options: Any) -> tuple[np.ndarray, dict[s
     if options is None:
         order = np.random.default_rng((seed, 1)).permutation(len(x))
         return order, {"inner_reg": None, "select_seconds_200": 0.0}
-    options = {"size": max(SIZES), "random_state": seed, "runtime": CPU, **options}
-    seconds, coreset = time_call(partial(select, Dataset(x, y), **options))
+    choose = greedy_selector(**options).select
+    given = {"size": max(SIZES), "random_state": seed, "runtime": CPU}
+    seconds, coreset = time_call(partial(choose, Dataset(x, y), **given))
     facts = {"inner_reg": coreset.provenance.inner_reg, "select_seconds_200": seconds}
     return coreset.indices, facts
 
