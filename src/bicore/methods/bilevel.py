@@ -83,6 +83,7 @@ from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods import names
 from bicore.methods.base import Request, Selector
+from bicore.methods.neighbours import find_central_rows
 from bicore.methods.sampling import (
     EXACT_ROWS,
     Sample,
@@ -353,6 +354,8 @@ class BilevelSelector(Selector, Proxy):
     def _select(self, request: Request) -> Coreset:
         selector, part, sample = self._restrict(request)
         coreset = selector._search(part)
+        if model_of(self.kernel) == "neighbours" and self.quotas is None and not request.outer:
+            coreset = selector._with_central_rows(coreset, part)
         if sample is not None:
             data = request.data
             notes = (sample.note(len(data)), *coreset.provenance.notes)
@@ -687,6 +690,20 @@ class BilevelSelector(Selector, Proxy):
         if self.weighting is WeightMode.FINAL and not interrupted:
             assembly.optimise_weights(self.optimiser)
         return assembly
+
+    def _with_central_rows(self, coreset: Coreset, request: Request) -> Coreset:
+        """Return the coreset of central rows of each class if they suit neighbours better."""
+        codes = read_labels(self, request.data, None)[0]
+        begun = bool(request.start.points) or self.weighting is not WeightMode.UNIFORM
+        if coreset.status is not Status.COMPLETE or codes.classes is None or begun:
+            return coreset
+        rows, note = find_central_rows(self.kernel, request, codes.values, coreset)
+        if not rows:
+            return coreset
+        found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))))
+        if found.status is not Status.COMPLETE:
+            return coreset
+        return found.with_details({"notes": (*found.provenance.notes, note)})
 
     def _with_two_classes(self, coreset: Coreset, request: Request) -> Coreset:
         """Replace a complete coreset of a single class, which trains no classifier.
