@@ -234,6 +234,9 @@ class RefiningStrategy(Strategy, ABC):
         assembly.details["strategy"] = repr(self)
         if not outcome.status.whole:
             return assembly.truncate(outcome.status)
+        if reason := self.reason_to_keep(assembly):
+            assembly.notes.append(reason)
+            return outcome
         points = assembly.run.indices.tolist()
         known = dict(assembly.details)
         when = "while the rows were refined: complete, not refined"
@@ -253,6 +256,10 @@ class RefiningStrategy(Strategy, ABC):
         assembly.details = known
         assembly.notes.clear()
         return assembly.truncate(status)
+
+    def reason_to_keep(self, assembly: Assembly) -> str:
+        """Return a note if the points of the greedy run are to be kept; empty if not."""
+        return ""
 
     @abstractmethod
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:

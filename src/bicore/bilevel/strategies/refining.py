@@ -339,16 +339,14 @@ class Exchange(RefiningStrategy):
     def _takes_long(self, taken: int, points: int) -> bool:
         return self.work is not None and points * taken**2 > self.work
 
-    def assemble(self, assembly: Assembly) -> Outcome:
+    def reason_to_keep(self, assembly: Assembly) -> str:
         rows = len(assembly.ranks)
         if not self._takes_long(assembly.size, rows):
-            return super().assemble(assembly)
-        assembly.details["strategy"] = repr(self)
-        assembly.notes.append(
+            return ""
+        return (
             f"exchanges: none, because exchanging {assembly.size} of {rows} rows takes long "
             "(use strategy='exchange' to run them)"
         )
-        return assembly.grow()
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Outcome]:
         work = _Exchanges(assembly, points, self)
