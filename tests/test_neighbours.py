@@ -41,7 +41,8 @@ def test_the_rows_with_the_lower_error_are_returned(better, monkeypatch):
     found = select(X, Y, 30, model="neighbours")
     assert (sorted(found.indices.tolist()) == sorted(covering)) == better
     assert any("30.0%" in note for note in found.provenance.notes) == better
-    assert found.status == "complete" and len(found) == 30
+    assert found.status == "complete"
+    assert len(found) == 30
     assert found.provenance.kernel.startswith("exponential")  # objectives are those of the search
     assert (np.diff(found.objectives) < 0).any()
 
