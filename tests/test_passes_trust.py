@@ -136,6 +136,36 @@ class TestRequests:
         for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
             refuses("single class", select_from_shards, source, 12)
 
+    def test_parts_without_usable_rows_change_nothing(self):
+        x, y = draw_gaussians(0, n=90)
+        labels = np.array(["a", "b", "c"])[np.where(np.arange(90) < 30, 2, y)]
+        bad = np.where((labels == "c")[:, None], np.nan, x)
+        alone, both = labels.copy(), ArrayShards(x[30:], labels[30:])
+        alone[30:] = "a"
+        for rows, names, options in (
+            (x, labels, {}),
+            (x, labels, {"outer": both}),
+            (bad, labels, {"skip_bad": True}),
+            (x, alone, {}),
+        ):
+            weight = (np.arange(90) >= 30).astype(float)
+            sources = (ArrayShards(rows, names, weight, part_rows=k) for k in (30, 90))
+            one, other = (select_from_shards(source, 6, **options) for source in sources)
+            assert one.indices.tolist() == other.indices.tolist()
+            assert one.status is Status.COMPLETE
+
+    def test_requests_that_cannot_be_met_are_refused(self):
+        x, y = draw_gaussians(0, n=30)
+        source, targets = ArrayShards(x, y), ArrayShards(x, np.where(y, x[:, 0], np.nan))
+        refuses("no labels", select_from_shards, ArrayShards(x), 5, outer=source)
+        refuses("the same kind", select_from_shards, targets, 5, outer=source)
+        outer = ArrayShards(x, x[:, :2])
+        refuses("the same kind", select_from_shards, ArrayShards(x, x[:, 0]), 5, outer=outer)
+        row = int(np.argmin(y))
+        refuses("not finite", select_from_shards, targets, 5, skip_bad=True, initial=[row])
+        refuses("needs class labels", select_from_shards, outer, 5, prior="equal")
+        refuses("weight above 0", select_from_shards, ArrayShards(x, y, np.zeros(30)), 5)
+
     def test_all_rows_can_be_requested(self):
         x, y = draw_gaussians(0, n=30)
         for size in (30, 1.0):

@@ -94,7 +94,10 @@ class PartRows:
     def codes(self, classes: Array) -> Tensor:
         """Return the index of every label among sorted classes, on the device; cached."""
         if self._codes is None or self._codes[0] is not classes:
-            codes = torch.as_tensor(encode(self.y, classes), device=self.device)
+            y = self.y
+            if self.weight is not None:  # rows of weight 0 may have a label that was not counted
+                y = np.where(self.weight > 0, np.asarray(self.y).reshape(-1), classes[0])
+            codes = torch.as_tensor(encode(y, classes), device=self.device)
             self._codes = (classes, codes)
         return self._codes[1]
 
@@ -179,7 +182,8 @@ class CountWork(PartWork[PartCounts]):
         moments, largest, y = self.empty, 0.0, rows.y
         if y is not None and self.shift is not None:
             y = np.asarray(y, np.float64).reshape(-1, len(self.shift)) - self.shift
-        classes = y is not None and y.dtype.kind != "f"
+        # The label of a part without good rows is invented.
+        classes = y is not None and y.dtype.kind != "f" and rows.bad < len(rows)
         available = _count_classes(y, rows.weight) if classes else Counter()
         for some in rows.slices(BLOCK, DEVICE_SUMS):
             features = rows.features(self.map, some)

@@ -117,6 +117,8 @@ def make_request(
     source: ShardSource, size: int, features: Any, intercept: Any, runtime: Runtime, options: Any
 ) -> Request:
     """Fit the feature map, with its constant feature, on the first rows; check the options."""
+    if not source.labelled:
+        raise InputError(f"{source.name} has no labels; give target=… or labels=….")
     chosen = Rows().unit() if features is None else as_feature_map(features)
     share = INTERCEPT
     if intercept != "auto":
@@ -257,8 +259,6 @@ def estimate(
     runtime = runtime or Runtime()
     count = as_size(size, source.rows)
     request = make_request(source, count, feature_map, intercept, runtime, options)
-    if not source.labelled:
-        raise InputError(f"{source.name} has no labels; give target=… or labels=….")
     shape, limit = Shape.of(source, request), runtime.memory_bytes()
     check_room(shape.width, shape.outputs, shape.apart, limit)
     passes = request.passes_left(0) + (ROUNDS if request.exchanges else 0)

@@ -8,6 +8,7 @@ the selection is exact: it takes the row of the steepest gradient, or the larges
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ from bicore.shards.request import (
 )
 from bicore.shards.scoring import GainTerms, ScoreWork, Shortlist
 from bicore.shards.state import StateFolder
-from bicore.sources.parts import ShardSource
+from bicore.sources.parts import Chunk, ShardSource, check_values
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ def select_from_shards(
     quotas : "balanced" or mapping, optional
         One point of every class per round, or the most points of each class by its label.
     exchange : bool
-        Whether rows are exchanged at the end.
+        Whether rows are exchanged at the end; never with ``exact``, or from 1,500 rows.
     skip_bad : bool
         Leave out rows that are not finite.
     shortlist : int
@@ -316,10 +317,9 @@ class Selection:
             held.largest_square,
         )
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
-        if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
-            raise InputError(
-                f"y holds a single class ({self.classes.tolist()[0]!r}); two are needed."
-            )
+        if len(held.available) == 1 and self.source.rows > 1:
+            label = next(iter(held.available))
+            raise InputError(f"y holds a single class ({label!r}); two are needed.")
         self.outer = self._centre()
         labels = [] if self.classes is None else self.classes.tolist()
         self.available = np.array([held.available[label] for label in labels], dtype=np.int64)
@@ -334,7 +334,7 @@ class Selection:
         if self.outer_source is not None:
             own = self._count(self.source, None)
             known = cast(Moments, counted.moments).classes
-            strange = [] if known is None else [one for one in own.available if one not in known]
+            strange = [] if known is None else [one for one in +own.available if one not in known]
             if strange:
                 raise InputError(
                     f"{self.source.name} holds the class {strange[0]!r}, which outer does not "
@@ -362,7 +362,9 @@ class Selection:
             words = f" ({', '.join(named)}{more})" if named else ""
             self.notes.append(f"{bad} rows that are not finite were left out{words}")
         if total is not None and total.classes is not None:
-            total = total.with_classes(sorted(total.classes))
+            total = total.with_classes(sorted({*total.classes, *available}))
+        if total is not None and not total.weight > 0:
+            raise InputError(f"{source.name} has no good row of weight above 0; give one at least.")
         return PartCounts(total, bad, largest, available)
 
     def _make_empty_moments(self, source: ShardSource) -> tuple[Moments, Array | None]:
@@ -376,7 +378,14 @@ class Selection:
             raise InputError(f"{source.name} has no labels; give target=… or labels=….")
         width, apart = self.request.features.width, self.request.prior != "data"
         targets = np.asarray(y, np.float64).reshape(len(y), -1) if y.dtype.kind == "f" else None
+        if targets is not None and apart:
+            raise InputError(f"prior={self.request.prior!r} needs class labels; y holds numbers.")
         outputs = 1 if targets is None else targets.shape[1]
+        kind, shape = self.source.shards[0].label or ("", ())
+        if (kind == "floats" and targets is None) or math.prod(shape) != outputs:
+            outer = f"outer has labels of {y.dtype}, {outputs} per row"
+            own = f"{self.source.name} has {kind}, {math.prod(shape)} per row"
+            raise InputError(f"{outer}, and {own}; give the same kind and number.")
         check_room(width, outputs, apart, self.runtime.memory_bytes())
         if targets is None:
             return Moments.empty(width, apart=apart), None
@@ -387,7 +396,7 @@ class Selection:
 
     def _centre(self) -> Outer:
         """Return the objective for centred outputs, as for rows in memory."""
-        prior = "data" if self.classes is None else self.request.prior
+        prior = self.request.prior
         outer = self.moments.outer(prior)
         shares = outer.shares
         if prior != "data" and shares is not None and np.count_nonzero(shares) < 2 <= len(shares):
@@ -526,7 +535,7 @@ class Selection:
     @property
     def _needs_two_classes(self) -> bool:
         """Whether points of a single class, which train no classifier, are refused."""
-        several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
+        several = int(np.count_nonzero(self.available)) > 1 and self.request.size > 1
         return several and self._intercept is not None and not self.initial_count
 
     def _require_second_class(self) -> None:
@@ -682,8 +691,11 @@ class Selection:
         chunk = self.source.read(part)
         assert chunk.y is not None
         place = slice(position - part.start, position - part.start + 1)
-        row = PartRows(part, chunk.x).features(self.request.features, place)[0]
-        return position, row, self._targets(chunk.y[place])[0]
+        chunk, bad = check_values(Chunk(chunk.x[place], chunk.y[place]), part, skip_bad=True)
+        if bad:
+            raise InputError(f"initial holds row {position}, which is not finite; leave it out.")
+        row = PartRows(part, chunk.x).features(self.request.features, slice(None))[0]
+        return position, row, self._targets(chunk.y)[0]
 
     def _add_point(self, position: int, row: Array, target: Array) -> None:
         # Copies, because a view keeps its whole shortlist in memory.
