@@ -449,6 +449,9 @@ def test_a_method_as_the_reference(data):
         "12 rows are worth 12 of facility location per class (12–12): facility location per class "
         "is enough here"
     )
+    assert bicore.worth(data, chosen=12, reference="uniform", **options).simple is None
+    options |= {"reference": "v-design", "runtime": bicore.Runtime(max_seconds=1e-9)}
+    refuses("rows were not evaluated; raise max_seconds", bicore.worth, data, chosen=12, **options)
 
 
 def test_simplest_sufficient_method_is_reported():
@@ -457,6 +460,8 @@ def test_simplest_sufficient_method_is_reported():
     found = Worth(50, (random,), 0.9, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30, simple)
     assert str(found).endswith(": facility location per class is enough here")
     assert replace(found, simple=replace(simple, low=0.01)).conclusion == ""
+    open_ended = replace(random, baseline="class-balanced", low=0, high=math.inf)
+    assert "more seeds" in replace(found, baselines=(random, open_ended)).conclusion
     same = replace(found, baselines=(replace(random, low=30),))
     assert same.conclusion == "random is enough here"
     balanced = replace(random, baseline="class-balanced", rows=700, low=600, high=800)

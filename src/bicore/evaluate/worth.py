@@ -29,14 +29,14 @@ from bicore import notebook
 from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.api import SelectorOptions, changed_options, list_options, with_signature_of
 from bicore.arguments import as_seed, as_size, read_initial
-from bicore.coreset import Coreset, Status
+from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.defaults import MAX_ROWS, SEEDS
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_name
 from bicore.evaluate.models import Judge, as_judge, draw_tuning_rows
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
 from bicore.evaluate.records import Row, finite, half_width
-from bicore.methods.base import Selector
+from bicore.methods.base import Selector, require_complete
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
 from bicore.methods.registry import METHODS, as_selector, build_selector
@@ -53,6 +53,8 @@ BASELINES: dict[str, tuple[int, Selector]] = {
 #: The strongest simple method, to compare with at the same size.
 SIMPLE = "facility-location-per-class"
 RANDOM = "random"
+#: Why a selection that ended early is refused.
+NOT_EVALUATED = "its rows were not evaluated"
 #: Name of the chosen rows among the scored ones.
 CHOSEN = "chosen"
 #: Ratio of neighbouring sizes of random samples: linear interpolation in log(size) then misses a
@@ -199,7 +201,8 @@ class Worth:
     fits : int
         Number of fits of the evaluation model.
     simple : Simple, optional
-        Facility location per class at the same size; None if another method is the reference.
+        Facility location per class at the same size; None if it is the selection method, or if
+        ``reference`` is given.
 
     Examples
     --------
@@ -254,13 +257,13 @@ class Worth:
 
     @property
     def conclusion(self) -> str:
-        """The simple method that suffices instead of the selection; empty if none does."""
+        """Why the selection is not needed, or the answer is unknown; empty if it is needed."""
         if self.verdict is not Verdict.MORE:
-            first = self.baselines[0]
+            first = next(one for one in self.baselines if one.verdict is not Verdict.MORE)
             if first.unbounded:
                 return "more seeds or test rows are needed for an answer"
-            if self.verdict is Verdict.ENOUGH and first.verdict is Verdict.MORE:
-                return f"{self.baselines[1].words} sampling is enough here"
+            if first is not self.baselines[0]:
+                return f"{first.words} sampling is enough here"
             return self.verdict.value.replace("random", first.words)
         return str(self.simple) if self.simple is not None and self.simple.enough else ""
 
@@ -440,7 +443,7 @@ DEFAULT_JUDGE = "logistic"
 #: Training steps of an evaluation model that is a network.
 STEPS = 1000
 #: First seeds are below this, because scikit-learn refuses seeds from 2**32 on.
-MOST_SEEDS = 2**31
+SEED_LIMIT = 2**31
 #: Random samples that a search usually evaluates per baseline: the median on three data sets, for 3
 #: and 10 repetitions.
 TYPICAL_SIZES = 7
@@ -544,7 +547,7 @@ class Appraisal:
                 f"y={y!r} is not an array of labels; give the chosen rows as chosen=…."
             )
         check_integer("seeds", seeds, 2)
-        first = as_seed(random_state) % MOST_SEEDS
+        first = as_seed(random_state) % SEED_LIMIT
         check_integer("max_rows", max_rows)
         opening = {"columns": columns, "target": target, "labels": labels}
         source = as_source(x, y, sample_weight, runtime, **opening)
@@ -564,10 +567,13 @@ class Appraisal:
         numbers = range(first, first + seeds)
         self.splits = [self.pools.split(one, self.has_test, self.has_test) for one in numbers]
         self.max_rows = self._largest(max_rows)
-        self.simple = as_selector(SIMPLE)
+        #: The selector of the reference, or of facility location per class.
+        self.reference = as_selector(SIMPLE)
         self.baselines = list(BASELINES)[: 2 if self.classification else 1]
+        #: Whether facility location per class is evaluated at the same size.
+        self.compares_simple = reference == RANDOM and self.selector != self.reference
         if reference != RANDOM:
-            self.simple = _as_reference(reference)
+            self.reference = _as_reference(reference)
             self.baselines = [reference if isinstance(reference, str) else reference.name]
         self.selections: dict[int, Coreset] = {}
         self.orders: dict[tuple[str, int, int], Array] = {}
@@ -619,11 +625,6 @@ class Appraisal:
         """Fits of a usual search."""
         own = 2 if self.compares_simple else 1
         return len(self.splits) * (own + len(self.baselines) * TYPICAL_SIZES)
-
-    @property
-    def compares_simple(self) -> bool:
-        """Whether facility location per class is evaluated at the same size."""
-        return self.baselines[0] in BASELINES and self.selector != self.simple
 
     def worth(self) -> Worth:
         """Find the worth with as few fits as possible.
@@ -695,9 +696,7 @@ class Appraisal:
             for note in () if self.selections else notes:  # all pools are equally large
                 warnings.warn(note, LargeDataWarning, stacklevel=2)
             found = selector.select(pool, self.size, random_state=seed, runtime=runtime)
-            if found.status is Status.INTERRUPTED:
-                raise KeyboardInterrupt  # a partial selection is not evaluated
-            self.selections[seed] = found
+            self.selections[seed] = require_complete(found, NOT_EVALUATED)
         return self.selections[seed]
 
     def draw_rows(self, name: str, size: int, split: Split) -> Array:
@@ -722,7 +721,7 @@ class Appraisal:
             split = self.splits[0]  # all have the same pool
         key = name, split.seed, self.max_rows if random else size
         if key not in self.orders:
-            self.orders[key] = (self._draw if random else self._select_simple)(name, size, split)
+            self.orders[key] = (self._draw if random else self._select_reference)(name, size, split)
         return self.orders[key][:size]
 
     def _draw(self, name: str, size: int, split: Split) -> Array:
@@ -733,11 +732,12 @@ class Appraisal:
         rng = np.random.default_rng((split.seed, stream))
         return selector.select(rows, self.max_rows, random_state=rng).indices
 
-    def _select_simple(self, name: str, size: int, split: Split) -> Array:
+    def _select_reference(self, name: str, size: int, split: Split) -> Array:
         pool = split.pool[:]
-        selector, _ = make_feasible(self.simple, pool, exact=False)
+        selector, _ = make_feasible(self.reference, pool, exact=False)
         quiet = replace(self.runtime, progress=False)
-        return selector.select(pool, size, random_state=split.seed, runtime=quiet).indices
+        found = selector.select(pool, size, random_state=split.seed, runtime=quiet)
+        return require_complete(found, NOT_EVALUATED).indices
 
     def _scores(self, name: str, size: int) -> Array:
         """Return the scores of the chosen rows or of a baseline on all splits."""
@@ -751,9 +751,8 @@ class Appraisal:
                 picked = self.select_rows(split).normalise()
                 self.known[key] = self.score(split, picked.indices, picked.weights)
             else:
-                self.known[key] = self.score(
-                    split, self.draw_rows(name, size, split), np.ones(size)
-                )
+                rows = self.draw_rows(name, size, split)
+                self.known[key] = self.score(split, rows, np.ones(len(rows)))
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))

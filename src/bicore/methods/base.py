@@ -270,13 +270,10 @@ def need_labels(selector: Selector, data: Dataset) -> None:
         raise InputError(f"{selector.name} needs labels or targets; give y, or another method.")
 
 
-def require_complete(coreset: Coreset) -> Coreset:
+def require_complete(coreset: Coreset, effect: str = "the memory was left unchanged") -> Coreset:
     """Return a coreset that ended by itself; raise for one that was interrupted or out of time."""
     if coreset.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if not coreset.status.whole:
-        raise InputError(
-            f"the selection was {coreset.message}, so the memory was left unchanged; raise "
-            "max_seconds."
-        )
+        raise InputError(f"the selection was {coreset.message}, so {effect}; raise max_seconds.")
     return coreset
