@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bicore import Dataset, InputError, Runtime, select
+from bicore import BilevelSelector, Dataset, InputError, Runtime, select
 from bicore.bilevel import PerPoint
+from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods import Exchange, Uniform, quality_curve
 from bicore.methods.quality_curve import select_smallest
@@ -147,6 +148,16 @@ def test_row_order_plays_no_part_and_regression_works():
     )
     numbers = quality_curve(greedy_selector(kernel=RBF(0.3), inner_reg=0.1), line(60), 12)
     assert numbers.losses[-1] < numbers.empty
+    targets = greedy_selector(kernel=RBF(0.3), inner_reg=0.1, task="regression")
+    curves = [quality_curve(targets, Dataset(given.x, y), 9) for y in (order, 1.0 * order)]
+    assert curves[0].losses.tolist() == curves[1].losses.tolist()
+
+
+def test_an_interrupt_of_the_curve_ends_the_selection(monkeypatch):
+    found = replace(greedy_selector().select(data(50), 9), status=Status.INTERRUPTED)
+    monkeypatch.setattr(BilevelSelector, "select", lambda *_, **__: found)
+    with pytest.raises(KeyboardInterrupt):
+        select_smallest(greedy_selector(), data(), 100.0)
 
 
 def test_bad_input_is_refused():

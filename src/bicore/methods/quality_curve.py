@@ -16,7 +16,7 @@ from bicore.bilevel.problem import Constant, PerPoint
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Greedy
 from bicore.coreset import Coreset, Status
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError, check_number
 from bicore.methods.base import Selector, need_labels
 from bicore.methods.bilevel import BilevelSelector
@@ -120,7 +120,8 @@ def quality_curve(
     clock = Clock(runtime.max_seconds)
     part, measured = data, outer
     if measured is None:
-        part, measured = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
+        eligible_rows = data[np.flatnonzero(data.weights > 0)]
+        part, measured = _split(eligible_rows, selector.task, held_out, seed)
     eligible = int((part.weights > 0).sum())
     limit = eligible if max_size is None else as_size(max_size, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
@@ -179,6 +180,8 @@ def select_smallest(
         random_state=seed,
         runtime=runtime,
     )
+    if curve.coreset.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt  # the size is unknown
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
@@ -213,14 +216,14 @@ def _no_size(coreset: Coreset, tolerance: float) -> InputError:
     )
 
 
-def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
+def _split(data: Dataset, task: str, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
     """Hold out a share of every class, drawn by id so that row order does not matter."""
     assert data.y is not None
     rng = np.random.default_rng((seed, 1))
     is_held_out = np.zeros(len(data), dtype=bool)
     by_id = in_id_order(np.arange(len(data)), data.ids)
-    classes = data.y.dtype.kind != "f" and data.y.ndim == 1
-    labels = data.y if classes else np.zeros(len(data))
+    targets = read_targets(data.y, task)
+    labels = np.zeros(len(data)) if targets.classes is None else targets.values
     for label in np.unique(labels):
         rows = by_id[labels[by_id] == label]
         is_held_out[rng.permutation(rows)[: round(held_out * len(rows))]] = True
