@@ -161,6 +161,7 @@ class TestRequests:
         refuses("the same kind", select_from_shards, targets, 5, outer=source)
         outer = ArrayShards(x, x[:, :2])
         refuses("the same kind", select_from_shards, ArrayShards(x, x[:, 0]), 5, outer=outer)
+        assert len(select_from_shards(outer, 5, outer=outer)) == 5
         row = int(np.argmin(y))
         refuses("not finite", select_from_shards, targets, 5, skip_bad=True, initial=[row])
         refuses("needs class labels", select_from_shards, outer, 5, prior="equal")

@@ -381,11 +381,11 @@ class Selection:
         if targets is not None and apart:
             raise InputError(f"prior={self.request.prior!r} needs class labels; y holds numbers.")
         outputs = 1 if targets is None else targets.shape[1]
-        kind, shape = self.source.shards[0].label or ("", ())
-        if (kind == "floats" and targets is None) or math.prod(shape) != outputs:
-            outer = f"outer has labels of {y.dtype}, {outputs} per row"
-            own = f"{self.source.name} has {kind}, {math.prod(shape)} per row"
-            raise InputError(f"{outer}, and {own}; give the same kind and number.")
+        own = y if source is self.source else cast(Array, first_rows(self.source).y)
+        count = math.prod(own.shape[1:])
+        if (own.dtype.kind == "f" and targets is None) or count != outputs:
+            labels = f"outer has {outputs} {y.dtype} per row as labels, and {self.source.name} has"
+            raise InputError(f"{labels} {count} {own.dtype}; give the same kind and number.")
         check_room(width, outputs, apart, self.runtime.memory_bytes())
         if targets is None:
             return Moments.empty(width, apart=apart), None
