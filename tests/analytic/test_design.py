@@ -226,6 +226,19 @@ def test_a_design_without_a_prior_is_the_frequentist_one(design):
     refuses("precision", design, precision=0, certify=True)
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "pursuit"])
+def test_an_interrupt_keeps_the_objectives_and_weights_so_far(weighting):
+    def third(step):
+        if step.done == 3:
+            raise KeyboardInterrupt
+
+    design = VDesign(noise=NOISE, precision=PRIOR, weighting=weighting)
+    options = ({}, {"runtime": Runtime(progress=third)})
+    whole, part = (design.select(Dataset(points(30, 4)), 6, **one) for one in options)
+    assert part.objectives[:2].tolist() == whole.objectives[:2].tolist()
+    assert len(part) == len(part.weights) == 3
+
+
 def test_pursuit_and_frank_wolfe_keep_the_rate_of_theorem_1():
     """G(w_t) − G* ≤ (8L + 4ε₁)/(t + 3), with L that of the shares of the budget."""
     x, size = points(30, 4), 25

@@ -110,8 +110,8 @@ class _Design(OverSpace):
         check_name("weighting", self.weighting, WEIGHTINGS)
         if not self.precision and (self.certify or self.weighting != "uniform"):
             raise InputError(
-                f"precision=0 has no certify={self.certify} and no weighting={self.weighting!r}; "
-                "leave them out, or give a precision > 0."
+                f"certify={self.certify} and weighting={self.weighting!r} need precision > 0; with "
+                "precision=0 use certify=False and weighting='uniform'."
             )
 
     def _select_points(self, job: Job, selection: PartialSelection) -> None:
@@ -120,13 +120,16 @@ class _Design(OverSpace):
         model = _Model(train, *self._outer(train, job), self._noise(train))
         if not self.precision:
             return _grow_frequentist(model, job, selection)
-        if self.weighting == "uniform":
-            self._grow_binary(model, job, selection)
-        else:
-            _run_pursuit(model, job, selection, self.weighting == "pursuit")
-        selection.objectives = [one / self.precision for one in selection.objectives]
-        for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(selection.details):
-            selection.details[name] = np.divide(selection.details[name], self.precision).tolist()
+        details = selection.details
+        try:
+            if self.weighting == "uniform":
+                self._grow_binary(model, job, selection)
+            else:
+                _run_pursuit(model, job, selection, self.weighting == "pursuit")
+        finally:  # also after an interrupt
+            selection.objectives = [one / self.precision for one in selection.objectives]
+            for name in {"lower_bound", "relaxed_objective", "noise", "path"} & set(details):
+                details[name] = np.divide(details[name], self.precision).tolist()
 
     def _grow_binary(self, model: _Model, job: Job, selection: PartialSelection) -> None:
         state = Variances(model, max(job.size, 1))
@@ -304,7 +307,7 @@ class _Model:
         )
 
     def remaining_variance(self, points: Sequence[int]) -> float:
-        """Return G(S) = ½ Σ_i v_i K'_ii, with few differences of equal numbers."""
+        """Return G(S) = ½ Σ_i v_i K'_ii, with few differences of nearly equal numbers."""
         index = torch.tensor(list(points), dtype=torch.long, device=self.train.like.device)
         own, other = self.train.feature_rows, self.outer.feature_rows
         weights, prior = self.weights.double(), self.prior_variances
@@ -502,17 +505,17 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
         shares = shares * (1 - moved)
         shares[place] += moved
         fresh = bool(selection.open[place])
+        support = torch.tensor(selection.order + [place] * fresh, device=shares.device)
         if corrective:
-            support = torch.tensor(selection.order + [place] * fresh, device=shares.device)
             found = relax(scaled[support], moment, noise, 1, PURSUIT_GAP, start=shares[support])
             shares[support] = found.weights
         objective, gradient = relaxed_objective(scaled, moment, noise, shares)
         path.append(objective)
+        selection.weights = job.size * shares[support].cpu().numpy()
         if fresh:
-            selection.take(place, objective)
+            selection.take(place, objective)  # may be interrupted
         else:
             selection.objectives[-1] = objective
-        selection.weights = job.size * shares[selection.order].cpu().numpy()
     if len(selection.order) < job.size and selection.outcome.status is Status.COMPLETE:
         words = f"{len(selection.order)} rows suffice: no further row would get a weight > 0"
         selection.outcome = Outcome(Status.FEWER, words)
