@@ -1,5 +1,7 @@
 """Replay with rows selected over all tasks jointly."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -61,12 +63,18 @@ def test_a_loaded_state_continues(tmp_path):
         assert own.ids.tolist() == other.ids.tolist()
 
 
-def test_impossible_requests_are_refused_and_change_nothing(tmp_path):
+def test_impossible_requests_are_refused_and_change_nothing(tmp_path, monkeypatch):
     memory = fill_memory()
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())
+    assert len(JointReplay(4).observe((x, None))) == 4
     refuses("'task'", memory.add_task, x, y, extra={"task": y})
     refuses("x has rows of shape", memory.add_task, x[:, :4], y, extra={"twice": x[:, 0]})
+    monkeypatch.setattr(JointReplay, "_split_tasks", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        memory.add_task(x, y, extra={"twice": x[:, 0]})
+    monkeypatch.undo()
+    assert memory.memory.position == 180
     assert [rows.ids.tolist() for rows in memory.tasks] == before
     assert repr(memory) == "JointReplay(12 of 12 rows kept, 3 tasks)"
     stream = MomentMemory(5, FEATURES).update(x, y)

@@ -216,7 +216,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
             shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
             if self.memory is not None:
                 self.memory.update(data.x, data.y, data.sample_weight, runtime=context.runtime)
-                self.memory.snapshot()  # leaves one row
+                self.memory.snapshot()  # empties the pool: only the sums are needed
             self.tasks = [*shrunk, fresh]
 
     def _summarise(self, data: Dataset, share: int, number: int, context: Context) -> Dataset:
@@ -341,9 +341,9 @@ class JointReplay(TaskMemory):
         if TASK in columns:
             raise InputError(f"extra has a column {TASK!r}, a reserved name; rename it.")
         columns[TASK] = np.full(len(data), self._count)
-        self.memory.update(data.x, data.y, data.sample_weight, extra=columns, model=context)
-        self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
-        with self._all_or_nothing():
+        with self._all_or_nothing(), self.memory._all_or_nothing():
+            self.memory.update(data.x, data.y, data.sample_weight, extra=columns, model=context)
+            self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
             self.tasks = self._split_tasks()
 
     def _split_tasks(self) -> list[Dataset]:
@@ -414,4 +414,6 @@ class JointReplay(TaskMemory):
 
 
 def _concatenate(parts: list[Any]) -> Any:
+    if parts[0] is None:
+        return None
     return np.concatenate([part.cpu() if torch.is_tensor(part) else part for part in parts])
