@@ -206,8 +206,8 @@ def test_4_a_pipe_drops_columns_and_rows_alike(command):
     [
         ("inf", "is inf in row 3, and targets must be finite"),
         ("1e999", "is inf in row 3"),
-        ("99999999999999999999", "at most 64 bits"),
-        ("-99999999999999999999", "at most 64 bits"),
+        ("99999999999999999999", "integers from -2**63"),
+        ("-99999999999999999999", "integers from -2**63"),
     ],
 )
 def test_8_a_target_that_is_infinite_or_beyond_64_bits(read, tmp_path, value, words):

@@ -275,6 +275,14 @@ def test_missing_labels_are_bad_rows(labels, tmp_path):
         assert not np.ma.isMaskedArray(clean.y)
 
 
+def test_missing_durations_and_infinite_columns_are_bad_rows(tmp_path):
+    gone, endless = pyarrow.array([1, None, 3], pyarrow.duration("s")), [np.inf] * 3
+    write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0, 2.0], "b": endless, "y": gone}))
+    for options, rows in (({}, 3), ({"drop": "b"}, 1)):
+        source = open_shards(tmp_path / "x.parquet", target="y", **options)
+        assert check_values(source.read(source.parts[0]), source.parts[0], True)[1] == rows
+
+
 def test_one_file_of_labels_may_serve_all(tmp_path):
     make_npy(tmp_path)
     np.save(tmp_path / "all.npy", Y)

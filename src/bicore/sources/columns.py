@@ -214,7 +214,7 @@ class Columns:
 
     @property
     def unscaled(self) -> Array:
-        """Mask of features that are not scaled: indicators and positions in cycles."""
+        """Mask of features that are not scaled: indicators, lists and positions in cycles."""
         return np.array(
             [unscaled for column in self.features for unscaled in column.unscaled], dtype=bool
         )
@@ -298,11 +298,11 @@ def fit_columns(
 
 
 def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
-    """Return mean and spread of the features of a column; 0 and 1 if scaling skips all."""
-    if all(fitted.unscaled):
-        return np.zeros(len(fitted.unscaled)), np.ones(len(fitted.unscaled))
-    x = fitted.encode(column)
+    """Return mean and spread of the features of a column; 0 and 1 if scaling has no numbers."""
+    x = np.empty((0, 1)) if all(fitted.unscaled) else fitted.encode(column)
     finite = np.isfinite(x).all(axis=1)
+    if not finite.any():
+        return np.zeros(len(fitted.unscaled)), np.ones(len(fitted.unscaled))
     found = fit_scaling(x if finite.all() else x[finite])
     return found.mean.ravel(), found.spread.ravel()
 
@@ -461,7 +461,7 @@ class Target:
         column = cells.clean(column, self.words)
         gone = cells.is_missing(column)
         if masked and gone.any() and self.kind is not TargetKind.LISTS:
-            zero = arrow().scalar("0").cast(column.type)
+            zero = arrow().scalar(0 if cells_of(column) == "durations" else "0").cast(column.type)
             return np.ma.MaskedArray(self.encode(column.fill_null(zero), start, masked=True), gone)
         if gone.any() and not masked:
             more = f" and {gone.sum() - 1} more" if gone.sum() > 1 else ""
@@ -499,8 +499,8 @@ class Target:
         try:
             return cells.as_numpy(bare.cast("int64"))
         except pyarrow.ArrowInvalid as error:
-            held = f"the target column {self.name!r} must hold integers of at most 64 bits"
-            raise InputError(f"{held} ({error}); write classes as other text.") from error
+            held = f"the target column {self.name!r} must hold integers from -2**63 to 2**63 - 1"
+            raise InputError(f"{held} ({error}); add a letter to names of classes.") from error
 
 
 def fit_target(name: str, column: Any, reading: Reading) -> Target:
