@@ -371,9 +371,9 @@ def _describe(found: Estimate) -> list[str]:
         held = "" if form is None else f" (kernel matrix: {form})"
         return [f"about {human_seconds(found.seconds)}{memory}{held}"]
     return [
-        f"{plan.size} of {plan.rows} rows of {plan.width} features, {plan.parts} parts",
+        f"{plan.size} of {plan.rows} rows, {plan.parts} parts",
         f"{plan.passes} passes, {human_bytes(plan.bytes_read)} read, "
-        f"{plan.operations:.3g} multiply-adds",
+        f"{plan.operations:.3g} multiply-adds, moments of {plan.width} × {plan.width}",
         f"threads: {plan.workers}, about {human_seconds(plan.seconds)}, "
         f"{human_bytes(plan.bytes)} of memory",
     ]

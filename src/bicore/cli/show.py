@@ -31,10 +31,11 @@ LABELS = {
     "operator": "kernel matrix",
     "effort": "solver steps",
     "scale": "scaling",
+    "smooth_labels": "labels",
 }
 MATRIX_FORMS = {"gram": "stored", "features": "as features", "blocked": "computed in blocks"}
 WORDS = {
-    "smooth_labels": {"smoothed": "yes", "given": "no"},
+    "smooth_labels": {"smoothed": "compared with predictions", "given": "as given"},
     "first": {"best": "the one with the best score", "random": "drawn at random"},
     "operator": MATRIX_FORMS,
 }
