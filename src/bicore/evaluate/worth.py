@@ -131,11 +131,9 @@ class Equivalent:
             return "95% sure"
         if self.unbounded:
             return f"{self._describe(self.low)} to {self._describe(self.high)}"
-        return (
-            f"at least {self.low:.0f}"
-            if math.isinf(self.high)
-            else f"{self.low:.0f}–{self.high:.0f}"
-        )
+        if math.isinf(self.high):
+            return f"at least {self.low:.0f}"
+        return f"{self.low:.0f}–{self.high:.0f}"
 
     def ends(self) -> dict[str, Any]:
         """Return the rows, their interval and the verdict for JSON, which has no infinity."""

@@ -129,13 +129,9 @@ def quality_curve(
     nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))
     coreset: Coreset | Sequence[int] = ()
     while True:
+        left = runtime.for_part(clock)
         coreset = nested.select(
-            part,
-            size,
-            outer=outer,
-            initial=coreset,
-            random_state=seed,
-            runtime=runtime.for_part(clock),
+            part, size, outer=outer, initial=coreset, random_state=seed, runtime=left
         )
         curve = _measure(nested, part, measured, coreset, seed, runtime)
         found = None if tolerance is None else curve.smallest(tolerance)
@@ -171,14 +167,9 @@ def select_smallest(
         known = selector.resolve_defaults(
             data, min(UNKNOWN_SIZE, len(data)), coreset_or_none(initial)
         )
-    bilevel, predicted, predicted_outer = known.as_bilevel(data, outer)
+    bilevel, rows, outer_rows = known.as_bilevel(data, outer)
     curve = quality_curve(
-        bilevel,
-        predicted,
-        tolerance=tolerance,
-        outer=predicted_outer,
-        random_state=seed,
-        runtime=runtime,
+        bilevel, rows, tolerance=tolerance, outer=outer_rows, random_state=seed, runtime=runtime
     )
     if curve.coreset.status is Status.INTERRUPTED:
         raise KeyboardInterrupt  # the size is unknown

@@ -94,10 +94,8 @@ class PartRows:
     def codes(self, classes: Array) -> Tensor:
         """Return the index of every label among sorted classes, on the device; cached."""
         if self._codes is None or self._codes[0] is not classes:
-            y = self.y
-            if self.weight is not None:  # rows of weight 0 may have a label that was not counted
-                y = np.where(self.weight > 0, np.asarray(self.y).reshape(-1), classes[0])
-            codes = torch.as_tensor(encode(y, classes), device=self.device)
+            counted = True if self.weight is None else self.weight > 0
+            codes = torch.as_tensor(encode(self.y, classes, counted), device=self.device)
             self._codes = (classes, codes)
         return self._codes[1]
 
@@ -115,15 +113,15 @@ def _widen(half: Array, single: Array) -> Tensor:
     return tensor
 
 
-def encode(y: Any, classes: Array) -> Array:
-    """Return the index of every label among sorted classes."""
+def encode(y: Any, classes: Array, counted: Any = True) -> Array:
+    """Return the index of every label among sorted classes; labels not counted may be unknown."""
     labels = np.asarray(y).reshape(-1)
     if classes.dtype.kind == "i" and labels.dtype == np.int64 and len(labels):
         are_codes = np.array_equal(classes, np.arange(len(classes)))
         if are_codes and labels.min() >= 0 and labels.max() < len(classes):
             return np.array(labels)  # labels 0, 1, 2, … need no search in every pass
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    unknown = np.flatnonzero(classes[codes] != labels)
+    unknown = np.flatnonzero(counted & (classes[codes] != labels))
     if len(unknown):
         raise InputError(
             f"y holds the class {labels[unknown[0]]!r}, which the first pass did not see: the "

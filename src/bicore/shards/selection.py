@@ -311,15 +311,11 @@ class Selection:
             held = self._count_all(empty)
             if self.folder is not None:
                 self.folder.save_moments(held, self.request.features, self.shift)
-        self.moments, self.bad, self.largest_square = (
-            cast(Moments, held.moments),
-            held.bad,
-            held.largest_square,
-        )
+        self.moments, self.bad = cast(Moments, held.moments), held.bad
+        self.largest_square = held.largest_square
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
         if len(held.available) == 1 and self.source.rows > 1:
-            label = next(iter(held.available))
-            raise InputError(f"y holds a single class ({label!r}); two are needed.")
+            raise InputError(f"y holds a single class ({min(held.available)!r}); two are needed.")
         self.outer = self._centre()
         labels = [] if self.classes is None else self.classes.tolist()
         self.available = np.array([held.available[label] for label in labels], dtype=np.int64)

@@ -131,7 +131,8 @@ class TaskMemory(Memory):
         if not parts:
             raise InputError("data gives no batch; a task has at least one row.")
         extras = [part.pop("extra", None) or {} for part in parts]
-        whole = {name: _concatenate([part[name] for part in parts]) for name in parts[0]}
+        names = [name for name, column in parts[0].items() if column is not None]
+        whole = {name: _concatenate([part[name] for part in parts]) for name in names}
         extra = {name: _concatenate([part[name] for part in extras]) for name in extras[0]}
         self.add_task(**whole, extra=extra or None, model=context)
 
@@ -414,6 +415,4 @@ class JointReplay(TaskMemory):
 
 
 def _concatenate(parts: list[Any]) -> Any:
-    if parts[0] is None:
-        return None
     return np.concatenate([part.cpu() if torch.is_tensor(part) else part for part in parts])

@@ -448,8 +448,7 @@ def relax(
 ) -> Relaxed:
     """Run spectral projected gradients until the certified gap is closed; start: equal weights."""
     count = min(size, len(features))
-    equal = features.new_full((len(features),), count / len(features))
-    weights = equal if start is None else start
+    weights = features.new_full((len(features),), count / len(features)) if start is None else start
     objective, gradient = relaxed_objective(features, moment, noise, weights)
     steepest = float(gradient.abs().max())
     length = 1 / steepest if steepest else 1.0
