@@ -1,6 +1,6 @@
 """Replay with rows selected over all tasks jointly."""
 
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 
 from bicore.moments.features import RandomReLU
 from bicore.streaming import JointReplay, MomentMemory
-from tests.helpers import refuses
+from tests.helpers import fails, refuses
 
 FEATURES = RandomReLU(width=64)
 
@@ -63,17 +63,15 @@ def test_a_loaded_state_continues(tmp_path):
         assert own.ids.tolist() == other.ids.tolist()
 
 
-def test_impossible_requests_are_refused_and_change_nothing(tmp_path, monkeypatch):
+def test_impossible_requests_are_refused_and_change_nothing(tmp_path):
     memory = fill_memory()
     before = [rows.ids.tolist() for rows in memory.tasks]
     x, y = next(tasks())
     assert len(JointReplay(4).observe((x, None))) == 4
     refuses("'task'", memory.add_task, x, y, extra={"task": y})
     refuses("x has rows of shape", memory.add_task, x[:, :4], y, extra={"twice": x[:, 0]})
-    monkeypatch.setattr(JointReplay, "_split_tasks", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        memory.add_task(x, y, extra={"twice": x[:, 0]})
-    monkeypatch.undo()
+    with patch.object(JointReplay, "_split_tasks", side_effect=KeyboardInterrupt("stop")):
+        fails(KeyboardInterrupt, "stop", memory.add_task, x, y, extra={"twice": x[:, 0]})
     assert memory.memory.position == 180
     assert [rows.ids.tolist() for rows in memory.tasks] == before
     assert repr(memory) == "JointReplay(12 of 12 rows kept, 3 tasks)"

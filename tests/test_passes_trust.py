@@ -138,32 +138,25 @@ class TestRequests:
 
     def test_parts_without_usable_rows_change_nothing(self):
         x, y = draw_gaussians(0, n=90)
-        labels = np.array(["a", "b", "c"])[np.where(np.arange(90) < 30, 2, y)]
-        bad = np.where((labels == "c")[:, None], np.nan, x)
-        alone, both = labels.copy(), ArrayShards(x[30:], labels[30:])
-        alone[30:] = "a"
-        for rows, names, options in (
-            (x, labels, {}),
-            (x, labels, {"outer": both}),
-            (bad, labels, {"skip_bad": True}),
-            (x, alone, {}),
-        ):
-            weight = (np.arange(90) >= 30).astype(float)
-            sources = (ArrayShards(rows, names, weight, part_rows=k) for k in (30, 90))
+        first = np.arange(90) < 30
+        labels = np.array(["a", "b", "c"])[np.where(first, 2, y)]
+        bad, outer = np.where(first[:, None], np.nan, x), ArrayShards(x[30:], labels[30:])
+        for rows, options in ((x, {}), (x, {"outer": outer}), (bad, {"skip_bad": True})):
+            sources = (ArrayShards(rows, labels, ~first, k) for k in (30, 90))
             one, other = (select_from_shards(source, 6, **options) for source in sources)
             assert one.indices.tolist() == other.indices.tolist()
-            assert one.status is Status.COMPLETE
+        assert select_from_shards(ArrayShards(x, first, ~first), 6).status is Status.COMPLETE
 
     def test_requests_that_cannot_be_met_are_refused(self):
         x, y = draw_gaussians(0, n=30)
         source, targets = ArrayShards(x, y), ArrayShards(x, np.where(y, x[:, 0], np.nan))
-        refuses("no labels", select_from_shards, ArrayShards(x), 5, outer=source)
-        refuses("the same kind", select_from_shards, targets, 5, outer=source)
         outer = ArrayShards(x, x[:, :2])
-        refuses("the same kind", select_from_shards, ArrayShards(x, x[:, 0]), 5, outer=outer)
         assert len(select_from_shards(outer, 5, outer=outer)) == 5
-        row = int(np.argmin(y))
-        refuses("not finite", select_from_shards, targets, 5, skip_bad=True, initial=[row])
+        refuses("no labels", select_from_shards, ArrayShards(x), 5, outer=source)
+        for other in (source, outer):
+            refuses("the same kind", select_from_shards, targets, 5, outer=other)
+        bad = {"skip_bad": True, "initial": [int(np.argmin(y))]}
+        refuses("not finite", select_from_shards, targets, 5, **bad)
         refuses("needs class labels", select_from_shards, outer, 5, prior="equal")
         refuses("weight above 0", select_from_shards, ArrayShards(x, y, np.zeros(30)), 5)
 
@@ -190,13 +183,10 @@ class TestRequests:
 
         def picks(weight=None, **options):
             if files:
-                source = ArrayShards(x, y, weight)
-                found = select_from_shards(source, 12, feature_map=Rows(), exact=True, **options)
-            else:
-                found = greedy_selector(kernel=Linear(), **options).select(
-                    Dataset(x, y, weight), 12
-                )
-            return found.indices.tolist()
+                options |= {"feature_map": Rows(), "exact": True}
+                return select_from_shards(ArrayShards(x, y, weight), 12, **options).indices.tolist()
+            selector = greedy_selector(kernel=Linear(), **options)
+            return selector.select(Dataset(x, y, weight), 12).indices.tolist()
 
         assert picks(prior="equal") == picks(weight) != picks()
 

@@ -35,9 +35,8 @@ def test_a_saved_memory_continues_identically(tmp_path, weights):
         one.add_task(*task(2))
     for first, second in zip(memory.tensors(), again.tensors(), strict=True):
         assert torch.equal(first, second)
-    assert [rows.ids.tolist() for rows in again.tasks] == [
-        rows.ids.tolist() for rows in memory.tasks
-    ]
+    ids = [[rows.ids.tolist() for rows in one.tasks] for one in (memory, again)]
+    assert ids[0] == ids[1]
 
 
 def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_path):
@@ -96,9 +95,7 @@ def test_every_pass_of_the_loader_has_an_order_of_its_own():
     memory.add_task(*task(0))
     first, second = (next(memory.loader())[0] for _ in range(2))
     assert not torch.equal(first, second)
-    assert torch.equal(
-        next(memory.loader(random_state=3))[0], next(memory.loader(random_state=3))[0]
-    )
+    assert torch.equal(*(next(memory.loader(random_state=3))[0] for _ in range(2)))
 
 
 def test_labels_of_another_kind_and_odd_seeds_are_refused():

@@ -358,17 +358,9 @@ def test_targets_have_one_baseline_and_a_score_of_their_own():
 def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     data = blobs(120)
     stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)
-    answers = [
-        Appraisal(
-            Source("", one, "standard"),
-            chosen=8,
-            seeds=3,
-            method=BilevelSelector("rbf"),
-            judge="ridge",
-        ).worth()
-        for one in (data, stretched)
-    ]
-    assert answers[0] == answers[1]
+    options = {"chosen": 8, "seeds": 3, "method": BilevelSelector("rbf"), "judge": "ridge"}
+    sources = [Source("", one, "standard") for one in (data, stretched)]
+    assert Appraisal(sources[0], **options).worth() == Appraisal(sources[1], **options).worth()
     method = Watched()
     scaled = Source("", stretched, "standard")
     Appraisal(scaled, chosen=8, seeds=2, method=method, judge="ridge").worth()
