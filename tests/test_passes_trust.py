@@ -153,6 +153,9 @@ class TestRequests:
         outer = ArrayShards(x, x[:, :2])
         assert len(select_from_shards(outer, 5, outer=outer)) == 5
         refuses("no labels", select_from_shards, ArrayShards(x), 5, outer=source)
+        hidden = np.ma.masked_equal(y, 1)
+        refuses("no value in y", select_from_shards, ArrayShards(x, hidden), 5)
+        refuses("masked values", ArrayShards, x, y, 1.0 * hidden)
         for other in (source, outer):
             refuses("the same kind", select_from_shards, targets, 5, outer=other)
         bad = {"skip_bad": True, "initial": [int(np.argmin(y))]}

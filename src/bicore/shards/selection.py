@@ -543,7 +543,7 @@ class Selection:
             assert self.classes is not None
             label = self.classes.tolist()[int(self._counts().argmax())]
             self.limits = ClassLimits.of(AtMost({label: last}), self.classes, self.available)
-            self.notes.append(f"classes: the last row is of another class than {label!r}")
+            self.notes.append(f"classes: one row must be of another class than {label!r}")
 
     def _too_few(self) -> Outcome:
         why = "no other row has a weight above 0"

@@ -479,7 +479,7 @@ class ArrayShards(ShardSource):
         rows = slice(part.start, part.stop)
         x, y, weight = (None if column is None else column[rows] for column in self.columns)
         assert x is not None
-        return make_chunk(x, None if y is None else np.asarray(y), weight)
+        return make_chunk(x, y, weight)
 
     def fingerprint(self) -> str:
         return digest_columns("arrays", self.columns)
@@ -498,6 +498,8 @@ def _as_column(column: Any, rows: int, name: str) -> Array | None:
     """Return labels or weights, one per row, if there are any."""
     if column is None:
         return None
+    if name != "y":  # a masked label marks a bad row
+        frames.refuse_hidden(column, name)
     array: Array = np.asanyarray(column)
     if array.dtype.kind == "O":
         array = as_labels(column, rows)
