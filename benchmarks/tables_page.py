@@ -188,6 +188,7 @@ def draw_strategies(axes: Any) -> None:
             look = {"color": COLOURS[kind], "label": STRATEGIES[kind]}
             place.plot(max(one["seconds"], 0.01), one["loss"], "o", **look)
         label(place, title=f"{size} points", xlabel="seconds", xscale="log")
+        place.xaxis.set_minor_formatter("")
     axes[0].set_ylabel("loss")
     found = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     where_to = {"loc": "outside lower center", "ncols": len(found), "fontsize": 8}
