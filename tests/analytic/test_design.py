@@ -237,6 +237,7 @@ def test_an_interrupt_keeps_the_objectives_and_weights_so_far(weighting):
     whole, part = (design.select(Dataset(points(30, 4)), 6, **one) for one in options)
     assert part.objectives[:2].tolist() == whole.objectives[:2].tolist()
     assert len(part) == len(part.weights) == 3
+    assert len(VDesign(noise=NOISE, weighting=weighting).select(Dataset(np.zeros((5, 2))), 3)) > 0
 
 
 def test_pursuit_and_frank_wolfe_keep_the_rate_of_theorem_1():

@@ -498,7 +498,7 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
         place = argmin_by_id(gradient.cpu().numpy(), job.data.ids)
         gap = float(gradient @ shares - gradient[place])
         bound = max(bound, objective - gap)
-        if gap <= PURSUIT_GAP * objective or not selection.needs_more():
+        if (gap <= PURSUIT_GAP * objective and selection.order) or not selection.needs_more():
             break
         moved = 2 / (step + 2) if len(selection.order) else 1.0
         shares = shares * (1 - moved)
@@ -516,7 +516,7 @@ def _run_pursuit(model: _Model, job: Job, selection: PartialSelection, correctiv
         else:
             selection.objectives[-1] = objective
     if len(selection.order) < job.size and selection.outcome.status is Status.COMPLETE:
-        words = f"{len(selection.order)} rows suffice: no further row would get a weight > 0"
+        words = f"{len(selection.order)} of {job.size} rows: no other row would get a weight > 0"
         selection.outcome = Outcome(Status.FEWER, words)
     selection.details |= {"noise": noise, "lower_bound": bound, "path": path}
 
