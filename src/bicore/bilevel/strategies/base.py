@@ -234,7 +234,7 @@ class RefiningStrategy(Strategy, ABC):
         assembly.details["strategy"] = repr(self)
         if not outcome.status.whole:
             return assembly.truncate(outcome.status)
-        if reason := self.reason_to_keep(assembly):
+        if reason := self._reason_to_keep(assembly):
             assembly.notes.append(reason)
             return outcome
         points = assembly.run.indices.tolist()
@@ -257,7 +257,7 @@ class RefiningStrategy(Strategy, ABC):
         assembly.notes.clear()
         return assembly.truncate(status)
 
-    def reason_to_keep(self, assembly: Assembly) -> str:
+    def _reason_to_keep(self, assembly: Assembly) -> str:
         """Return a note if the points of the greedy run are to be kept; empty if not."""
         return ""
 

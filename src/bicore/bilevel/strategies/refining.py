@@ -339,7 +339,7 @@ class Exchange(RefiningStrategy):
     def _takes_long(self, taken: int, points: int) -> bool:
         return self.work is not None and points * taken**2 > self.work
 
-    def reason_to_keep(self, assembly: Assembly) -> str:
+    def _reason_to_keep(self, assembly: Assembly) -> str:
         rows = len(assembly.ranks)
         if not self._takes_long(assembly.size, rows):
             return ""
