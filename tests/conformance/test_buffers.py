@@ -371,7 +371,7 @@ def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(cas
 UNFIT = {
     "extra has the columns .*'logits'.*; give the same": None,
     "extra has the columns .*'depth'.*'logits'": {"depth": np.ones(60)},
-    r"extra\['logits'\] holds .* \(3,\) per row, and before .*\(2,\)": {"logits": np.ones((60, 3))},
+    r"extra\['logits'\] holds .* \(3,\), and before .*\(2,\)": {"logits": np.ones((60, 3))},
     r"extra\['logits'\] has 59 rows and x has 60": {"logits": np.ones((59, 2))},
     r"extra\['logits'\] holds inf at row 0, column 0": {"logits": np.full((60, 2), np.inf)},
     r"extra\['logits'\].*(one kind|give floats)": {"logits": np.full((60, 2), "a")},
