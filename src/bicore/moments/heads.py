@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.arguments import as_seed
-from bicore.data import Array, Task, as_features, as_tensor, read_targets
-from bicore.errors import InputError, NumericalError, check_number
+from bicore.data import Array, Task, as_features, as_labels, as_tensor, read_targets
+from bicore.errors import InputError, NumericalError, check_integer, check_number
 from bicore.files import FORMAT, read_state, refuse_damage, strip_prefix, write_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
@@ -61,6 +61,8 @@ ROWS_AT_ONCE = 4096
 WIDTHS = (1, 2, 4, 8)
 #: Minimum and maximum number of rows to choose a feature map.
 FEW_ROWS, MANY_ROWS = 200, 512
+#: Variances below this share of the squared mean are rounding errors.
+CONSTANT = 1e-14
 #: Score of classes that have no rows.
 UNSEEN = -1e4
 #: Maximum number of later rows before a new factorisation, as a fraction 1/k of the features.
@@ -89,8 +91,9 @@ class Centred:
 
     @property
     def scale(self) -> float:
-        """The mean eigenvalue of S; 1 if the features are constant."""
-        return float(self.second.diagonal().mean()) or 1.0
+        """The mean eigenvalue of S; 1 if the features are constant, but for rounding errors."""
+        mean = float(self.second.diagonal().mean())
+        return mean if mean > CONSTANT * float(self.mean.square().mean()) else 1.0
 
     def solve(self, ridge: float) -> tuple[Tensor, Tensor] | None:
         """Return W and the Cholesky factor of S + λI; None if that is not positive definite."""
@@ -347,9 +350,12 @@ class Head(BaseEstimator):  # type: ignore[misc]
         InputError
             If rows or labels are invalid.
         """
-        rows, goals = np.asarray(as_features(x, "x")), np.asarray(y)
+        rows = np.asarray(as_features(x, "x"))
+        goals = as_labels(y, len(rows))
         given = as_feature_map(self.feature_map, as_seed(self.random_state))
         if isinstance(self, ClassifierMixin):
+            if np.asarray(y).dtype.kind == "b":
+                goals = goals.astype(bool)
             fitted = fit_map(given, rows, goals)
             whole = Moments.empty(fitted.width, apart=self.prior != "data")
         else:
@@ -437,7 +443,17 @@ class Head(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         width, count = self.coef_.shape
-        columns = np.arange(count) if outputs is None else np.asarray(self.classes_, dtype=int)
+        columns = np.arange(count)
+        if outputs is not None:
+            top, labels = check_integer("outputs", outputs) - 1, getattr(self, "classes_", ["none"])
+            try:
+                columns = np.asarray(labels, dtype=int)
+            except ValueError:  # text
+                columns = np.array([-1])
+            if not 0 <= columns.min() <= columns.max() <= top:
+                wrong = f"and the labels of this head are {', '.join(map(str, labels))}"
+                fix = "leave outputs out, or change it"
+                raise InputError(f"outputs={outputs} needs labels from 0 to {top}, {wrong}; {fix}.")
         linear = nn.Linear(width, outputs or count)
         with torch.no_grad():
             linear.weight.zero_()
@@ -468,9 +484,8 @@ class Head(BaseEstimator):  # type: ignore[misc]
         if isinstance(self, HeadClassifier):
             own["classes"] = self.classes_
         arrays = {f"map.{name}": one for name, one in arrays.items()}
-        return write_state(
-            path, {"format": FORMAT, "head": {**values, "features": features}}, {**own, **arrays}
-        )
+        head = {"format": FORMAT, "head": {**values, "features": features}}
+        return write_state(path, head, {**own, **arrays})
 
     @staticmethod
     @renamed_keywords(features="feature_map")
@@ -573,8 +588,8 @@ class HeadClassifier(ClassifierMixin, Head):  # type: ignore[misc]
         array (n,)
             Labels.
         """
-        found: Array = self.classes_[self._scores(x).argmax(1)]
-        return found
+        places = self._scores(x).argmax(1)  # refuses a head that is not fitted
+        return np.asarray(self.classes_[places])
 
     def predict_proba(self, x: Matrix) -> Array:
         """Estimate probabilities of the classes; they are not calibrated.
@@ -680,7 +695,7 @@ def _choose_features(
         some = moments.select_features(own)
         parts = _split(some, None if held is None else held.select_features(own), prior, intercept)
         if parts is None:
-            raise InputError("choose_width=True needs held-out rows; use holdout=True.")
+            raise InputError("choose_width=True needs held-out rows; add rows, with holdout=True.")
         losses.append((held_out_loss(*parts), len(losses), own))
     return min(losses, key=lambda one: one[:2])[2]
 
@@ -775,17 +790,11 @@ def make_head(
         feature_map = Rows(shape=shape)
     kind = HeadRegressor if moments.classes is None else HeadClassifier
     head = kind(feature_map, alpha, prior)
-    own = np.arange(moments.width)
+    some = moments
     if choose_width:
         own = _choose_features(moments, held, prior, feature_map.intercept)
-        held = None if held is None else held.select_features(own)
-    head._set(
-        moments.select_features(own) if choose_width else moments,
-        held,
-        feature_map,
-        shape or _shape_of(feature_map),
-        factor,
-    )
+        some, held = moments.select_features(own), held and held.select_features(own)
+    head._set(some, held, feature_map, shape or _shape_of(feature_map), factor)
     if choose_width:
         coef = np.zeros((moments.width, head.coef_.shape[1]))
         coef[own] = head.coef_
