@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
-from bicore import InputError, select
+from bicore import InputError, NumericalError, select
 from bicore.methods import Uniform
 from bicore.moments.features import RandomReLU
 from bicore.moments.features.maps import Embedded, Rows, WhitenedPatches
@@ -28,7 +29,7 @@ from bicore.moments.heads import (
 from bicore.moments.moments import Moments, hold_out
 from bicore.shards import load_head
 from bicore.streaming import JointReplay, MomentMemory, ReplayMemory
-from tests.helpers import draw_classes, refuses
+from tests.helpers import draw_classes, fails, refuses
 
 FEATURES = RandomReLU(width=12)
 blobs = partial(draw_classes, n=120, width=4, shift=2)
@@ -258,6 +259,7 @@ def make_memory(x, y, **options):
         (lambda memory, x, y: memory.forget(np.full((1, 4), np.nan), y[:1]), "x"),
         (lambda memory, x, y: memory.forget_class(1), "per_class"),
         (lambda memory, x, y: memory.forget_class(9), "label=9"),
+        (lambda memory, x, y: memory.forget_class([1, 0]), "label="),
         (lambda memory, x, y: memory.head(alpha=-1.0), "alpha"),
         (lambda memory, x, y: memory.head(prior="even"), "prior"),
         (lambda memory, x, y: memory.update(x[:2, :2], y[:2]), "x has rows of shape"),
@@ -289,6 +291,13 @@ def test_a_head_needs_labelled_rows():
     assert waiting.moments is None
     refuses("never counted", waiting.forget, x[30:31], y[30:31])
     assert len(waiting.forget(x[:5], y[:5])) == 15
+    weights = np.array([0.0, 1.0, 3.0])
+    refuses("other weights", MomentMemory(8).update(x[:3], y[:3], weights).forget, x[2:3], y[2:3])
+    for memory in (MomentMemory(40), MomentMemory(40).update(x[:40], y[:40])):
+        other = MomentMemory(40).update(x[50:53], y[50:53], weights)
+        before, memory = memory.seen, memory.merge(other)
+        assert memory.kept.weights[-2:].tolist() == [1.0, 3.0]
+        assert memory.forget(x[50:53], y[50:53], weights).seen == before
 
 
 def test_queries_change_nothing_and_loaded_states_agree(tmp_path):
@@ -302,6 +311,9 @@ def test_queries_change_nothing_and_loaded_states_agree(tmp_path):
         np.testing.assert_array_equal(other.head().coef_, memory.head().coef_)
         np.testing.assert_array_equal(other.snapshot().ids, memory.snapshot().ids)
         assert len(memory.snapshot()) == 8
+    lazy = MomentMemory(8, Rows(), keep="lazy").update(x, x[:, 0])
+    fails(NumericalError, "targets are too large", lazy.update, x[:1], [1e200])
+    assert len(lazy.snapshot()) == 8
 
 
 def test_targets_keep_their_units():
@@ -334,6 +346,13 @@ def test_heads_are_estimators_files_and_modules(tmp_path):
     two = HeadClassifier(Rows()).fit(x[y < 2], y[y < 2])
     assert ((two.decision_function(x) > 0) == (two.predict(x) == 1)).all()
     refuses("shape", head.predict, x[:, :2])
+    fails(NotFittedError, "not fitted", HeadClassifier().predict, x)
+    refuses("y has 10 rows", HeadClassifier().fit, np.tile(x, (2, 1)), y[:10])
+    refuses("outputs=2 needs labels from 0 to 1.* are a, b, c", head.to_torch, 2)
+    refuses("0 to 1.* are -1", HeadClassifier(Rows()).fit(x, np.sign(y - 0.5)).to_torch, 2)
+    refuses("outputs must be", head.to_torch, 0)
+    refuses("prior='equal' needs class labels", HeadRegressor(prior="equal").fit, x, x[:, 0])
+    assert HeadClassifier().fit(x * 0 + 0.1, y == 0).predict(x).dtype == bool
     (tmp_path / "other.npz").write_bytes(b"nothing")
     refuses(r"Head\.save", Head.load, tmp_path / "other.npz")
     network = torch.nn.Linear(4, 6).double()

@@ -55,7 +55,7 @@ ROUNDING = 1e-11
 STRIP = 1024
 #: A class whose weight has decayed below this counts as absent.
 GONE = 1e-100
-#: Features from which the sum of squares of many rows could overflow.
+#: Numbers from which the sum of squares of many rows could overflow.
 TOO_LARGE = 1e140
 #: Fields that a state file holds as they are.
 _VALUES = ("width", "constant", "apart", "half_life", "map")
@@ -411,7 +411,9 @@ class Moments:
         """Return the weight of each class; 0 for classes without remaining rows."""
         if prior == "data" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
-        if not (self.apart or pooled) or self.classes is None:
+        if self.classes is None:
+            raise InputError(f"prior={prior!r} needs class labels; use prior='data' for targets.")
+        if not (self.apart or pooled):
             raise InputError(
                 f"prior={prior!r} needs second moments for each class; make them with apart=True."
             )
@@ -473,8 +475,9 @@ class RunningMoments:
 
     def add(self, rows: Any, y: Any, faded: float, weights: Array) -> RunningMoments:
         """Add finite rows, and multiply everything before them by a factor."""
-        if self.block > 1 and len(rows) and float(abs(rows).max()) > TOO_LARGE:
-            raise NumericalError("features are too large to be summed; scale the rows.")
+        numbers = [rows, y] if self.moments.classes is None and y is not None else [rows]
+        if self.block > 1 and len(rows) and max(float(abs(a).max()) for a in numbers) > TOO_LARGE:
+            raise NumericalError("features or targets are too large to be summed; scale the rows.")
         earlier = tuple((one, goals, faded * counted) for one, goals, counted in self.waiting)
         found = replace(
             self,

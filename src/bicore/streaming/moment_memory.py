@@ -350,10 +350,8 @@ class MomentMemory(MergingBuffer):
         if self._factor is not None:
             self._factor = self._factor.with_rows(features, weights) if decay == 1 else None
         if self._held is not None and y is not None:
-            held_rows = np.flatnonzero(hold_out(batch.x))
-            self._held = self._held.add(
-                features[held_rows], y[held_rows], decay, weights[held_rows]
-            )
+            own = np.flatnonzero(hold_out(batch.x))
+            self._held = self._held.add(features[own], y[own], decay, weights[own])
 
     def _add_to_products(self, features: Array, weights: Array) -> tuple[Array, Array] | None:
         """Update the products of the rows kept for new rows in the moments.
@@ -404,12 +402,10 @@ class MomentMemory(MergingBuffer):
             self.kept, self._features, self._products = rows, features, None
             return
         automatic = "elimination" if self._origin is None else "gain"
-        strategy = automatic if self.strategy == AUTO else self.strategy
+        search = SEARCHES[automatic if self.strategy == AUTO else self.strategy]
         targets = self._targets(rows, features) - self._mean
         known = self._products and (self._products[0], outer.share * self._products[1])
-        found = SEARCHES[strategy](
-            outer, features, targets, self.ridge(outer), self.capacity, known
-        )
+        found = search(outer, features, targets, self.ridge(outer), self.capacity, known)
         chosen = np.flatnonzero(found.inside)
         self.kept, self._features = rows[chosen], features[chosen]
         own = np.ix_(chosen, chosen)
@@ -465,16 +461,12 @@ class MomentMemory(MergingBuffer):
         elif self.kept is not None:
             # Weights that have decayed must not decay again.
             weight = np.full(len(self), self.moments.weight / len(self))
+            rows = self.snapshot().with_columns(sample_weight=weight)
             with context.runtime.apply():
-                memory._count_and_choose(
-                    self.snapshot().with_columns(sample_weight=weight), context
-                )
+                memory._count_and_choose(rows, context)
             assert memory.moments is not None
-            held = memory.held_out
-            memory._set_moments(
-                replace(memory.moments, half_life=self.half_life),
-                None if held is None else replace(held, half_life=self.half_life),
-            )
+            held, later = memory.held_out, dict[str, Any](half_life=self.half_life)
+            memory._set_moments(replace(memory.moments, **later), held and replace(held, **later))
         memory.half_life = self.half_life
         return memory
 
@@ -493,8 +485,9 @@ class MomentMemory(MergingBuffer):
         if other.kept is None and other._pool is None:
             return  # its rows have no weight, but positions
         self._choose_from_pool(context)
-        other_rows = other.snapshot()
-        rows = other_rows.with_columns(ids=other_rows.ids + moved)
+        other._choose_from_pool(context)
+        assert other.kept is not None
+        rows = other.kept.with_columns(ids=other.kept.ids + moved)
         if other.moments is None:
             self._process_batch(rows, context)  # they wait there
             return
@@ -650,16 +643,20 @@ class MomentMemory(MergingBuffer):
         context = as_context(None, runtime)
         rows = Dataset(x, y)
         self._check(rows, context)
-        weights = as_weights(sample_weight, len(rows))
+        weights = as_weights(sample_weight, len(rows), all_zero=True)
+        rows = rows.with_columns(sample_weight=weights)[np.flatnonzero(weights)]
+        if not len(rows):
+            return self  # rows of weight 0 are never counted
         with self._all_or_nothing(), context.runtime.apply():
             self._choose_from_pool(context)
-            places = [] if self.kept is None else _find_rows(self.kept, rows)
+            # rows that wait have their own weights
+            places = _find_rows(self.kept, rows, weighted=self._sums is None)
             if self._sums is not None:
-                self._subtract(rows.with_columns(sample_weight=weights), context)
+                self._subtract(rows, context)
             elif len(places) < len(rows):
                 raise InputError(
-                    "some of these rows were never counted; no row was forgotten. Pass rows that "
-                    "the memory has seen."
+                    "some of these rows were never counted, or had other weights; no row was "
+                    "forgotten. Pass rows and weights that the memory has seen."
                 )
             self._drop(places)
             self.seen -= float(weights.sum())
@@ -685,10 +682,11 @@ class MomentMemory(MergingBuffer):
         """
         with self._all_or_nothing():
             self._choose_from_pool()
-            labels = np.empty(0) if self.kept is None or self.kept.y is None else self.kept.y
-            places = np.flatnonzero(labels == label)
+            kept = None if self.kept is None else self.kept.y
+            labels = [] if kept is None else kept.reshape(-1).tolist()
+            places = [place for place, one in enumerate(labels) if one == label]
             if self.moments is None:
-                if self.kept is None or not len(places):
+                if self.kept is None or not places:
                     raise InputError(f"label={label!r} was never counted.")
                 self.seen -= float(self.kept.weights[places].sum())
             else:
@@ -697,7 +695,7 @@ class MomentMemory(MergingBuffer):
                     held = held.without_class(label)
                 self.seen -= self.moments.weight - remaining.weight
                 self._set_moments(remaining, held)
-            self._drop(places.tolist())
+            self._drop(places)
         return self
 
     def _subtract(self, rows: Dataset, context: Context) -> None:
@@ -745,14 +743,8 @@ class MomentMemory(MergingBuffer):
         map_values, map_arrays = map_to_state(self.feature_map_)
         own = {name.removeprefix("_"): getattr(self, name) for name in _ARRAYS}
         own["gram"], own["quadratic"] = self._products or (None, None)
-        groups = {
-            "moments": moments,
-            "held": held_arrays,
-            "map": map_arrays,
-            "given": self._stored_map[1],
-            "own": own,
-            "pool": pool,
-        }
+        groups = {"moments": moments, "held": held_arrays, "map": map_arrays, "pool": pool}
+        groups |= {"given": self._stored_map[1], "own": own}
         arrays = {
             f"{group}.{name}": one
             for group, columns in groups.items()
@@ -768,9 +760,8 @@ class MomentMemory(MergingBuffer):
         values = head["values"]
         if values["settled"] is None:
             return
-        self.feature_map_ = map_from_state(
-            values["settled"], strip_prefix("map.", arrays), self._map
-        )
+        fitted = strip_prefix("map.", arrays)
+        self.feature_map_ = map_from_state(values["settled"], fitted, self._map)
         held = None
         if values.get("held") is not None:  # earlier versions had no held-out rows
             held = Moments.from_state(values["held"], strip_prefix("held.", arrays))
@@ -843,15 +834,18 @@ def _as_prior(prior: Any) -> Prior:
     return {as_python_value(label): float(share) for label, share in prior.items()}
 
 
-def _find_rows(kept: Dataset, rows: Dataset) -> list[int]:
-    """Return the places of equal rows and labels, each place once."""
-    places = defaultdict(list)
-    for place, key in enumerate(_row_keys(kept, kept)):
+def _find_rows(kept: Dataset | None, rows: Dataset, weighted: bool) -> list[int]:
+    """Return the places of equal rows and labels (and weights), each place once."""
+    if kept is None:
+        return []
+    kind, places = kept.x.dtype, defaultdict(list)
+    for place, key in enumerate(_row_keys(kept, kind, weighted)):
         places[key].append(place)
-    return sorted(places[key].pop() for key in _row_keys(rows, kept) if places[key])
+    return sorted(places[key].pop() for key in _row_keys(rows, kind, weighted) if places[key])
 
 
-def _row_keys(rows: Dataset, like: Dataset) -> Iterator[Any]:
+def _row_keys(rows: Dataset, kind: Any, weighted: bool) -> Iterator[Any]:
     labels = [None] * len(rows) if rows.y is None else rows.y.tolist()
-    for row, label in zip(rows.x.astype(like.x.dtype), labels, strict=True):
-        yield row.tobytes(), str(label)
+    weights = rows.weights if weighted else np.ones(len(rows))
+    for row, label, weight in zip(rows.x.astype(kind), labels, weights, strict=True):
+        yield row.tobytes(), str(label), weight
