@@ -15,7 +15,8 @@ from sklearn.linear_model import Ridge
 from bicore import InputError, NumericalError, select
 from bicore.methods import Uniform
 from bicore.moments.features import RandomReLU
-from bicore.moments.features.maps import Embedded, Rows, WhitenedPatches
+from bicore.moments.features.maps import Embedded, RandomConvolutions, Rows, WhitenedPatches
+from bicore.moments.features.registry import AutomaticFeatures
 from bicore.moments.heads import (
     FINE_SHARES,
     Head,
@@ -166,6 +167,11 @@ def test_the_width_and_the_map_are_chosen_by_held_out_rows():
         assert isinstance(memory.feature_map_.map, Rows) == linear
     few = MomentMemory(40).update(table[:50], often[:50])
     assert isinstance(few.feature_map_.map, RandomReLU)  # too few rows to compare maps
+    for side, depths in ((8, [1]), (17, [1]), (18, [1, 2])):  # too small for two layers of filters
+        images = rng.random((200, 1, side, side))
+        kinds = AutomaticFeatures().candidates(images)
+        assert [one.depth for one in kinds if isinstance(one, RandomConvolutions)] == depths
+        assert MomentMemory(5).update(images, y[:200]).feature_map_.reason == "image"
 
 
 def test_replay_memories_have_a_head_too(tmp_path):

@@ -142,8 +142,8 @@ def encode_table(
     Returns
     -------
     Source
-        ``data`` is the encoded :class:`~bicore.Dataset`, not scaled; ``scaled(None)`` standardises
-        it as the command does; ``notes`` say what each column became.
+        ``data`` is the encoded :class:`~bicore.Dataset`, not scaled; ``scale_features(None)``
+        standardises it as the command does; ``notes`` say what each column became.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,8 +28,9 @@ from bicore.moments.features.maps import (
 
 #: Maximum number of inspected rows, evenly spaced.
 INSPECTED = 512
-#: Minimum side of an image for filters.
+#: Minimum side of an image for filters, and for two layers of them.
 IMAGE_SIDE = 8
+DEEP_SIDE = 18
 #: Minimum number of columns of an embedding or of pixels.
 BROAD = 32
 #: Minimum number of different values of an embedding, as a share of its entries and absolutely:
@@ -61,8 +62,9 @@ class AutomaticFeatures(FeatureMap):
     """A map chosen from the first rows.
 
     Memories and heads compare a few by their held-out loss if at least 200 first rows of several
-    classes are known: for images random convolutions, two layers of them and whitened patches; for
-    tables random features and the columns themselves. Otherwise rows alone decide:
+    classes are known: for images random convolutions, two layers of them (from 18 x 18 pixels on)
+    and whitened patches; for tables random features and the columns themselves. Otherwise rows
+    alone decide:
 
     Images (with channels first) get random convolutions. Rows of at least 32 columns that look like
     an embedding stay as they are: their values hardly repeat, adjacent columns are hardly
@@ -88,19 +90,21 @@ class AutomaticFeatures(FeatureMap):
 
     def candidates(self, x: Array) -> list[FeatureMap]:
         """Return the maps that may suit some rows, the default first."""
-        seed = self.random_state
+        rows, seed = as_features(x, "x"), self.random_state
         relu = RandomReLU(random_state=seed)
-        maps: dict[str, tuple[FeatureMap, ...]] = {
-            "image": (
-                RandomConvolutions(random_state=seed),
-                _deep_convolutions(random_state=seed),
-                WhitenedPatches(random_state=seed),
-            ),
+        filters: list[FeatureMap] = [
+            RandomConvolutions(random_state=seed),
+            WhitenedPatches(random_state=seed),
+        ]
+        if min(rows.shape[-2:]) >= DEEP_SIDE:
+            filters.insert(1, _deep_convolutions(random_state=seed))
+        maps: dict[str, Sequence[FeatureMap]] = {
+            "image": filters,
             "embedding": (Rows(),),
             "pixels": (relu,),
             "table": (Standardised(relu, beyond=FAR), Standardised(Rows(), beyond=FAR)),
         }
-        reason = _kind_of_rows(as_features(x, "x"))
+        reason = _kind_of_rows(rows)
         return [replace(one, reason=reason) for one in maps[reason]]
 
 
