@@ -146,7 +146,7 @@ def test_an_interval_may_be_open():
 @pytest.mark.parametrize(
     ("low", "rows", "high", "words"),
     [
-        (0, 40, 60, "40 random ones (0–60)"),
+        (0, 40, 60, "40 random ones (12 or fewer to 60)"),
         (0, 40, math.inf, "40 random ones (12 or fewer to 90 or more)"),
         (0, 0, 0, "12 or fewer random ones (95% sure)"),
     ],

@@ -129,7 +129,7 @@ class Equivalent:
     def _interval(self) -> str:
         if math.isinf(self.low) or not self.high:  # one end suffices
             return "95% sure"
-        if self.unbounded:
+        if not self.low:
             return f"{self._describe(self.low)} to {self._describe(self.high)}"
         if math.isinf(self.high):
             return f"at least {self.low:.0f}"
