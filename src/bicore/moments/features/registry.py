@@ -92,10 +92,7 @@ class AutomaticFeatures(FeatureMap):
         """Return the maps that may suit some rows, the default first."""
         rows, seed = as_features(x, "x"), self.random_state
         relu = RandomReLU(random_state=seed)
-        filters: list[FeatureMap] = [
-            RandomConvolutions(random_state=seed),
-            WhitenedPatches(random_state=seed),
-        ]
+        filters = [RandomConvolutions(random_state=seed), WhitenedPatches(random_state=seed)]
         if min(rows.shape[-2:]) >= DEEP_SIDE:
             filters.insert(1, _deep_convolutions(random_state=seed))
         maps: dict[str, Sequence[FeatureMap]] = {
@@ -153,7 +150,7 @@ def _has_similar_spreads(rows: Array) -> bool:
     return bool(high <= UNLIKE * low)
 
 
-def _deep_convolutions(width: int = 1152, random_state: int = 0) -> FeatureMap:
+def _deep_convolutions(width: int = 1152, random_state: int = 0) -> RandomConvolutions:
     """Two layers of filters; parts and shifts were chosen on held-out training rows of MNIST."""
     return RandomConvolutions(width, pool=3, bias=0.3, random_state=random_state, depth=2)
 
