@@ -14,7 +14,7 @@ from bicore import InputError
 from bicore.active import query, query_by_variance
 from bicore.integrations.skactiveml import CoresetQuery, VarianceQuery
 from bicore.methods.registry import greedy_selector
-from tests.helpers import blobs, fails
+from tests.helpers import blobs, fails, refuses
 
 RBF = greedy_selector("rbf", inner_reg=0.1)
 
@@ -95,4 +95,6 @@ def test_a_strategy_queries_by_variance():
     asked = strategy.query(data.x, y, batch_size=4)
     expected = query_by_variance(data.x[:6], data.y[:6], data.x[6:], 4)
     assert asked.tolist() == (expected.indices + 6).tolist()
+    for wrong, words in ((np.eye(6, dtype=int), "one label per row"), (np.eye(6), "classes")):
+        refuses(words, query_by_variance, data.x[:6], wrong, data.x[6:], 4, classes=[0])
     fails(ValueError, "return_utilities", strategy.query, data.x, y, return_utilities=True)

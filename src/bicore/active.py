@@ -159,13 +159,10 @@ def _check_labels(known: Array, classes: Sequence[Any] | None) -> None:
     if known.dtype.kind != "f" and len(np.unique(known)) < 2:
         raise InputError("y_labelled has a single class; label more rows first.")
     allowed = known if classes is None else np.asarray(classes)
-    wrong = ~np.isin(known, allowed)
+    wrong = ~np.isin(known, allowed).reshape(len(known), -1).all(1)
     if wrong.any():
-        row = int(wrong.argmax())
-        raise InputError(
-            f"y_labelled[{row}]={known[row].item()!r} is not in classes; correct the label, or add "
-            "it to classes."
-        )
+        label = f"y_labelled[{wrong.argmax()}]={known[wrong.argmax()].tolist()!r}"
+        raise InputError(f"{label} is not in classes; correct the label, or add it to classes.")
 
 
 def _check_rows(x_labelled: Any, y_labelled: Any, x_pool: Any) -> tuple[Array, Array, Array]:
@@ -217,4 +214,7 @@ def _as_column(values: Any, count: int, name: str) -> Array:
         found = as_labels(values, count)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    if found.ndim > 1 and found.dtype.kind != "f":
+        raise InputError(f"{name} has shape {found.shape}; give one label per row, or floats.")
+    return found
