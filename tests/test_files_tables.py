@@ -17,6 +17,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from bicore.sources import cells
 from bicore.sources.opening import open_source
 from tests.commands import assert_refused, says
 from tests.fuzzing import zstd
@@ -455,6 +456,9 @@ def test_10_numbers_as_python_reads_them_stay_numbers(read, tmp_path):
     odd = ["+1.5", " 2 ", "1e3", "-.5", "5.", "1_000"]
     table(tmp_path, "t.csv", {"a": odd * 10, "y": labels()})
     says(read("t.csv", "--target", "y"), "numeric columns: a\n")
+    pieces = [cells.as_array(np.array(one)) for one in ([2**60], [0.5])]
+    assert cells.join(pieces).to_pylist() == [2.0**60, 0.5]
+    assert cells.as_array(np.array([1j])).to_pylist() == ["1j"]
 
 
 def test_10_without_pyarrow_a_plain_message(monkeypatch, read, tmp_path):

@@ -63,7 +63,7 @@ def as_array(cells: Sequence[Any]) -> Any:
         return cells
     try:
         return pyarrow.array(cells, from_pandas=True)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+    except (TypeError, ValueError, NotImplementedError, OverflowError):
         return as_text(cells)
 
 
@@ -82,7 +82,7 @@ def join(pieces: Sequence[Any]) -> Any:
     if len(kinds) > 1:
         return pyarrow.chunked_array([as_text(to_list(one)) for one in flat], "string")
     kind = next(iter(kinds), pyarrow.string())
-    cast = [one if one.type == kind else one.cast(kind) for one in flat]
+    cast = [one if one.type == kind else one.cast(kind, safe=False) for one in flat]
     return pyarrow.chunked_array(cast, kind)
 
 
@@ -331,9 +331,8 @@ def read_times(column: Any, form: str | None) -> Array | None:
         return _moments(column.cast(types.time64("us"), safe=False))
     if kind != "dates":
         return None
-    return _moments(
-        column.cast(types.timestamp("us", getattr(column.type, "tz", None)), safe=False)
-    )
+    zone = getattr(column.type, "tz", None)
+    return _moments(column.cast(types.timestamp("us", zone), safe=False))
 
 
 def _moments(column: Any) -> Array:

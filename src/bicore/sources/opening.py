@@ -185,7 +185,6 @@ def open_table(
             return tables.add_labels(found, y, sample_weight)
         if not paths or not endings <= TABLES.keys():
             return None
-    if shards is None:
         found = _load_tables(paths, Reading(**options)).scale_features(scale)
     else:
         found = _load_arrow(shards, Runtime(memory=memory), scale)
