@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bicore import InputError, Runtime
+from bicore import Runtime
 from bicore.integrations.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.methods.baselines.covering import KCenter
 from bicore.methods.registry import build_selector, greedy_selector
@@ -63,14 +63,16 @@ def test_every_method_is_within_reach():
     for wrong, words in (
         ({"selector": "k-centre"}, "k-centre"),
         ({"selector": "uniform", "sampling_strategy": "auto"}, "sampling_strategy"),
+        ({"sampling_strategy": np.ones(2)}, "sampling_strategy must be"),
     ):
         refuses(words, CoresetSampler(6, **wrong).fit, data.x, data.y)
 
 
 @pytest.mark.parametrize("selector", [3, None, "no-such-method"])
 def test_an_unknown_selector_is_refused_by_its_name(selector):
-    with pytest.raises(InputError, match=r"^selector="):
-        CoresetSampler(2, selector=selector).fit(np.eye(4), [0, 1, 0, 1])
+    sampler = CoresetSampler(2, selector=selector)
+    for model in (sampler, CoresetClassifier(LogisticRegression(), sampler)):
+        refuses("^selector=", model.fit, np.eye(4), [0, 1, 0, 1])
 
 
 def test_options_of_version_0_2_make_a_selector():
@@ -148,8 +150,8 @@ def test_learnt_weights_reach_the_model():
         np.testing.assert_allclose(piped.estimator_[-1][-1].seen_, weights / weights.mean())
     plain = CoresetClassifier(Remembers(), CoresetSampler(12, **PLAIN)).fit(data.x, data.y)
     assert plain.estimator_.seen_ is None  # weights of 1 are none
-    with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
-        CoresetClassifier(KNeighborsClassifier(1), learnt).fit(data.x, data.y)
+    nearest = CoresetClassifier(KNeighborsClassifier(1), learnt)
+    refuses("KNeighborsClassifier takes no sample_weight", nearest.fit, data.x, data.y)
     assert not hasattr(CoresetClassifier(KNeighborsClassifier(1)), "decision_function")
 
 

@@ -69,7 +69,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     coreset_ : Coreset
         The selection.
     sampling_strategy_ : dict or None
-        Number of selected rows of each class; None without classes.
+        Number of selected rows of each class; None without y, or if y holds floats.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : array of str
@@ -139,8 +139,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             random_state=draw_seed(self.random_state),
             runtime=self.runtime,
         )
-        self.sample_indices_ = self.coreset_.indices
-        self.sample_weight_ = self.coreset_.weights
+        self.sample_indices_, self.sample_weight_ = self.coreset_.indices, self.coreset_.weights
         self.sampling_strategy_ = None
         if data.y is not None and data.y.ndim == 1 and data.y.dtype.kind != "f":
             self.sampling_strategy_ = dict(sorted(Counter(data.y[self.coreset_].tolist()).items()))
@@ -233,10 +232,9 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
         present = [] if data.y is None else np.unique(data.y).tolist()
         total = check_integer("the sum of sampling_strategy", sum(wanted.values()))
         return {**dict.fromkeys(present, 0), **wanted}, total
-    if wanted is not None and wanted not in ("auto", "balanced"):
-        raise InputError(
-            f"sampling_strategy must be 'auto' or a mapping {{label: count}}; got {wanted!r}."
-        )
+    if str(wanted) not in ("None", "auto", "balanced"):
+        allowed = "'auto', a mapping {label: count} or a function of y"
+        raise InputError(f"sampling_strategy must be {allowed}; got {wanted!r}.")
     if size is None:
         available = int((data.weights > 0).sum())
         size = min(available, max(FEWEST, round(SHARE * available)))
@@ -260,8 +258,7 @@ def _has(method: str) -> Callable[[Callable[..., Any]], Any]:
         getattr(getattr(self, "estimator_", self.estimator), method)
         return True
 
-    found: Callable[[Callable[..., Any]], Any] = available_if(check)
-    return found
+    return cast(Callable[[Callable[..., Any]], Any], available_if(check))
 
 
 class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -312,8 +309,8 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _set_task(self) -> None:
         """Make a selector that infers the task use the task of this model."""
-        chooser = as_selector(getattr(self.sampler_, "selector", "uniform"))
-        if chooser.get_params().get("task") == Task.AUTO:
+        chooser = read_selector(self.sampler_) if hasattr(self.sampler_, "selector") else None
+        if chooser is not None and chooser.get_params().get("task") == Task.AUTO:
             self.sampler_.set_params(selector=clone(chooser).set_params(task=self._task))
 
     def _check_targets(self, y: Numbers) -> None:
