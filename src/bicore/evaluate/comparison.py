@@ -116,12 +116,9 @@ class BaseComparison:
 
     def rows(self) -> list[Row]:
         """The rows of the grid so far."""
-        grid = self.grid
-        return [
-            row
-            for row in self.records.rows.values()
-            if row.method in grid.methods and row.size in grid.sizes and row.seed in grid.seeds
-        ]
+        grid, rows = self.grid, self.records.rows.values()
+        rows_of_seeds = [row for row in rows if row.seed in grid.seeds and row.size in grid.sizes]
+        return [row for row in rows_of_seeds if row.method in grid.methods]
 
     def done(self) -> int:
         """Number of filled cells."""
@@ -166,9 +163,8 @@ class BaseComparison:
         score = found[self.judge.name].main
         measures = {judge: dict(own.values) for judge, own in found.items()}
         classes = {judge: list(own.by_class) for judge, own in found.items() if own.by_class}
-        self.records.add(
-            Row(method, size, seed, score, seconds, measures=measures, classes=classes, **more)
-        )
+        own = {"measures": measures, "classes": classes, **more}
+        self.records.add(Row(method, size, seed, score, seconds, **own))
 
 
 class Stage:
@@ -445,9 +441,7 @@ def _note(
 ) -> str:
     main = measures_of(run.pools.classification)[0]
     plain, trained = majority.get(main.key), whole.get(main.key)
-    if plain is None or trained is None or plain.seeds != trained.seeds:
-        return ""
-    if trained.mean >= plain.mean:
+    if not (plain and trained and plain.seeds == trained.seeds and trained.mean < plain.mean):
         return ""
     reference = "majority class" if run.pools.classification else "mean of the targets"
     return (

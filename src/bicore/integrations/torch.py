@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -19,7 +20,7 @@ from bicore.api import SelectorOptions, list_options, select
 from bicore.arguments import as_seed
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, MemoryLimitError, TimeLimitError, check_type
+from bicore.errors import InputError, MemoryLimitError, TimeLimitError, check_integer, check_type
 from bicore.methods.base import Selector
 from bicore.methods.registry import as_selector
 from bicore.networks.loading import Fields, Reading, open_data
@@ -135,26 +136,21 @@ def select_from(
     number = as_seed(random_state)
     limits = runtime or Runtime()
     embedder = RowEmbedder(model, layer, limits, Clock(limits.max_seconds))
-    fields = Fields(x, y, sample_weight)
-    reading: dict[str, Any] = {
-        "batch_size": batch_size,
-        "workers": workers,
-        "transform": transform,
-        "seed": number,
-    }
-    given = open_data(data, fields, **reading)
+    read = partial(open_data, fields=Fields(x, y, sample_weight), batch_size=batch_size)
+    read = partial(read, workers=workers, transform=transform, seed=number)
+    given = read(data)
     rows: Any
     seen = None
-    if folder is not None:
-        rows = embedder.write_shards(given, folder)
-    elif _needs_model(method):
+    if _needs_model(method, folder is not None):
         rows, seen = embedder.observe(given)
+    elif folder is not None:
+        rows = embedder.write_shards(given, folder)
     else:
         rows = embedder.embed(given)
     coreset = select(
         rows,
         size=size,
-        outer=None if outer is None else embedder.embed(open_data(outer, fields, **reading)),
+        outer=None if outer is None else embedder.embed(read(outer)),
         random_state=number,
         runtime=limits.for_part(embedder.clock),
         method=method,
@@ -170,14 +166,17 @@ def select_from(
     return coreset.with_details(embedded_by=name, embedding_columns=rows.x.shape[1])
 
 
-def _needs_model(method: str | Selector) -> bool:
-    """Whether a method uses the output of a model; one that trains the model is refused."""
+def _needs_model(method: str | Selector, on_disk: bool) -> bool:
+    """Whether a method uses the output of a model; one that needs it in memory is refused."""
     selector = as_selector(method)
     if selector.fits_model:
         raise InputError(
             f"{selector.name} trains or samples the model itself and needs all rows in memory; "
             "load them and call bicore.select(x, y, size, model=…)."
         )
+    if selector.needs_model and on_disk:
+        needed = f"{selector.name} uses the output of the model"
+        raise InputError(f"{needed}, and folder= stores embeddings only; omit folder=.")
     return selector.needs_model
 
 
@@ -224,6 +223,7 @@ class RowEmbedder:
                 "folder stores features and labels only; omit sample_weight= or folder=."
             )
         module = self._module()
+        module.register_forward_pre_hook(lambda *_: self._check_time("before all"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(reading.seed)
             return embed_to_folder(reading.loader, module, folder, str(floats_of(module).device))
@@ -248,18 +248,20 @@ class RowEmbedder:
         done = 0
         with ProgressLine(progress, self.clock, reading.rows, "embedding") as line:
             for batch in reading:
-                if self.clock.over:
-                    raise TimeLimitError(
-                        f"max_seconds={self.clock.max_seconds:g} was reached after {done} of "
-                        f"{reading.rows} rows were embedded; raise max_seconds, use more "
-                        "workers=, or folder= to embed once."
-                    )
+                self._check_time(f"after {done} of {reading.rows}")
                 for name in {"y", "weight"} & batch.keys():
                     part = batch[name]
                     columns[name].append(np.asarray(part.cpu() if torch.is_tensor(part) else part))
                 yield batch["x"]
                 done += len(batch["x"])
                 line.update(done)
+
+    def _check_time(self, done: str) -> None:
+        if self.clock.over:
+            raise TimeLimitError(
+                f"max_seconds={self.clock.max_seconds:g} was reached {done} rows were embedded; "
+                "raise max_seconds, use more workers=, or folder=, which keeps finished shards."
+            )
 
 
 def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
@@ -285,7 +287,7 @@ def weighted_sampler(
     n_rows: int | None = None,
     *,
     draws: int | None = None,
-    random_state: int | None = None,
+    random_state: RandomState = None,
 ) -> WeightedRandomSampler:
     """Draw the rows of a coreset with replacement, in proportion to their weights.
 
@@ -301,7 +303,7 @@ def weighted_sampler(
         ``torch.utils.data.Subset(dataset, coreset.indices)`` or a :class:`WeightedSubset`.
     draws : int, optional
         Points of one pass; default: the size of the coreset.
-    random_state : int, optional
+    random_state : int, Generator, RandomState or None
         Seed of the draws; default: torch's generator.
 
     Returns
@@ -323,12 +325,11 @@ def weighted_sampler(
     check_type("coreset", coreset, Coreset, "a Coreset")
     weights = coreset.normalise().weights
     if n_rows is not None:
-        coreset.check_rows(n_rows, "data")
-        whole = np.zeros(n_rows)
-        whole[coreset.indices] = weights
-        weights = whole
-    generator = None if random_state is None else torch.Generator().manual_seed(random_state)
-    count = len(coreset) if draws is None else draws
+        coreset.check_rows(check_integer("n_rows", n_rows), "data")
+        weights = np.bincount(coreset.indices, weights, n_rows)
+    seed = None if random_state is None else as_seed(random_state)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    count = len(coreset) if draws is None else check_integer("draws", draws)
     return WeightedRandomSampler(weights.tolist(), count, replacement=True, generator=generator)
 
 
@@ -351,7 +352,7 @@ class WeightedSubset(TorchDataset[Any]):
     ------
     InputError
         If the coreset has rows beyond the source; or, for a row, if a :class:`bicore.Dataset`
-        has no labels, or a dict has a field ``"weight"`` already.
+        has no labels, an item is no tuple or dict, or a dict has a field ``"weight"`` already.
 
     Examples
     --------
@@ -363,6 +364,7 @@ class WeightedSubset(TorchDataset[Any]):
 
     @renamed_keywords()
     def __init__(self, source: Items | Dataset, coreset: Coreset, normalise: bool = False) -> None:
+        check_type("coreset", coreset, Coreset, "a Coreset")
         coreset.check_rows(len(source), "source")
         self.source = source
         self.coreset = coreset.normalise() if normalise else coreset
@@ -379,6 +381,7 @@ class WeightedSubset(TorchDataset[Any]):
             return _item(self.source.x[row]), _item(self.source.y[row]), self._weights[place]
         item: Any = self.source[row]
         if not hasattr(item, "keys"):
+            check_type("an item of source", item, (tuple, list), "(x, y, …) or a dict")
             return *item[:2], self._weights[place]
         if WEIGHT in item:
             raise InputError(f"items have a field {WEIGHT!r} already; rename it.")

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import default_collate
 
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 
 #: Default number of items read at a time.
 BATCH = 256
@@ -83,7 +83,11 @@ class _Collate:
 
     def __call__(self, items: list[Any]) -> tuple[Any, ...]:
         if self.custom is not None:
-            return tuple(self.fields.of(self.custom(items)).values())
+            found = self.fields.of(self.custom(items))
+            if len(found["x"]) != len(items):
+                made = f"collate_fn made {len(found['x'])} rows of {len(items)} items"
+                raise InputError(f"{made}; return one row per item, so that positions are known.")
+            return tuple(found.values())
         batch: list[Any] = default_collate([tuple(self.item(item).values()) for item in items])
         return tuple(batch)
 
@@ -160,8 +164,10 @@ def open_data(
             "transform applies to single items, and the collate_fn of this loader returns batches; "
             "apply the transform in collate_fn, or give the data set instead of the loader."
         )
-    options["batch_size"] = batch_size or options["batch_size"]
-    options["num_workers"] = options["num_workers"] if workers is None else workers
+    if batch_size is not None:
+        options["batch_size"] = check_integer("batch_size", batch_size)
+    if workers is not None:
+        options["num_workers"] = check_integer("workers", workers, 0)
     collate = _Collate(fields or Fields(), transform, custom)
     with torch.random.fork_rng(devices=[]):  # the first item may draw random numbers
         columns = collate.columns(source[0])

@@ -762,9 +762,8 @@ class MomentMemory(MergingBuffer):
             return
         fitted = strip_prefix("map.", arrays)
         self.feature_map_ = map_from_state(values["settled"], fitted, self._map)
-        held = None
-        if values.get("held") is not None:  # earlier versions had no held-out rows
-            held = Moments.from_state(values["held"], strip_prefix("held.", arrays))
+        held = values.get("held")  # earlier versions had no held-out rows
+        held = held and Moments.from_state(held, strip_prefix("held.", arrays))
         moments = Moments.from_state(values["moments"], strip_prefix("moments.", arrays))
         self._set_moments(moments, held)
         pool = strip_prefix("pool.", arrays)
