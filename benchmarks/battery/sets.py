@@ -256,9 +256,7 @@ SETS: dict[str, Set] = {
     "texture": Set(keel_table("texture"), "11 classes, correlated columns", aside=True),
     "crx": Set(keel_table("crx"), "credit approval, categories, heavy tails", aside=True),
     "wine-quality": Set(
-        keel_table("winequality-red-4", "imbalanced"),
-        "one row in thirty positive",
-        aside=True,
+        keel_table("winequality-red-4", "imbalanced"), "one row in thirty positive", aside=True
     ),
     "contraceptive": Set(keel_table("contraceptive"), "three classes, noisy", aside=True),
     "cifar10": Set(_images("cifar10"), "32×32 colour images", aside=True),

@@ -131,11 +131,7 @@ OLD_FIELDS = {
 #: Fields of version 0.2 that are gone, with their defaults and places in a fingerprint.
 GONE_FIELDS = {"KCenter": (1, "'first':'random'"), "Stratified": (0, "'difficulty':'error'")}
 #: Names of classes in fingerprints of version 0.2.
-OLD_KINDS = {
-    "UnsetRule": "OpenRule",
-    "UnsetStrategy": "OpenStrategy",
-    "UnsetTargets": "Open",
-}
+OLD_KINDS = {"UnsetRule": "OpenRule", "UnsetStrategy": "OpenStrategy", "UnsetTargets": "Open"}
 #: Classes whose ``weighting`` was ``weights``, and the values of it in a fingerprint.
 OLD_WEIGHTS = ("BilevelSelector", "NetworkSelector", "Reconstruction")
 OLD_WEIGHTINGS = {

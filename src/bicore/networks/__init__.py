@@ -2,19 +2,8 @@
 
 from bicore._deprecated import keep_old_names
 from bicore.networks.observe import observe
-from bicore.networks.problem import (
-    ConjugateGradients,
-    QuasiNewton,
-    Stochastic,
-    Training,
-)
+from bicore.networks.problem import ConjugateGradients, QuasiNewton, Stochastic, Training
 
-__all__ = [
-    "ConjugateGradients",
-    "QuasiNewton",
-    "Stochastic",
-    "Training",
-    "observe",
-]
+__all__ = ["ConjugateGradients", "QuasiNewton", "Stochastic", "Training", "observe"]
 
 keep_old_names(__name__)

@@ -15,14 +15,7 @@ import torch
 
 from bicore._deprecated import renamed_fields, renamed_methods
 from bicore._version import __version__
-from bicore.errors import (
-    InputError,
-    check_integer,
-    check_name,
-    check_number,
-    shown,
-    unknown_name,
-)
+from bicore.errors import InputError, check_integer, check_name, check_number, shown, unknown_name
 from bicore.runtime.clock import Clock, Progress
 from bicore.runtime.threads import single_thread
 

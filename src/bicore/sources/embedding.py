@@ -103,11 +103,7 @@ def embed_to_folder(
 
 
 def _write_shards(
-    batches: Iterable[Any],
-    module: torch.nn.Module,
-    root: Path,
-    device: str,
-    record: dict[str, Any],
+    batches: Iterable[Any], module: torch.nn.Module, root: Path, device: str, record: dict[str, Any]
 ) -> None:
     """Embed the rows of missing shards; rows of finished ones are only counted."""
     number = rows = 0

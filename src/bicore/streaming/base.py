@@ -20,14 +20,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.arguments import as_seed
 from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, check_integer, check_name, check_type, unknown_name
-from bicore.files import (
-    FORMAT,
-    fingerprint,
-    read_state,
-    refuse_damage,
-    strip_prefix,
-    write_state,
-)
+from bicore.files import FORMAT, fingerprint, read_state, refuse_damage, strip_prefix, write_state
 from bicore.methods.base import Selector, require_complete
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.networks.observe import Observed

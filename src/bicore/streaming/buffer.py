@@ -12,14 +12,7 @@ import numpy as np
 import torch
 
 from bicore._deprecated import renamed_keywords
-from bicore.data import (
-    Array,
-    Dataset,
-    as_weights,
-    join_datasets,
-    read_targets,
-    scale_to_mean_one,
-)
+from bicore.data import Array, Dataset, as_weights, join_datasets, read_targets, scale_to_mean_one
 from bicore.errors import DamagedFileError, InputError, check_integer, check_type
 from bicore.files import LockedFolder, sync_folder
 from bicore.networks.observe import Observed

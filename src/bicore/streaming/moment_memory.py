@@ -38,14 +38,7 @@ from bicore.moments.moments import (
 )
 from bicore.moments.search import SEARCHES
 from bicore.runtime.context import Context, Runtime
-from bicore.streaming.base import (
-    Arrays,
-    PathLike,
-    State,
-    as_context,
-    read_columns,
-    store_columns,
-)
+from bicore.streaming.base import Arrays, PathLike, State, as_context, read_columns, store_columns
 from bicore.streaming.buffer import MergingBuffer
 from bicore.types import Label, Matrix, Numbers, RandomState
 
@@ -413,10 +406,7 @@ class MomentMemory(MergingBuffer):
 
     @renamed_keywords(features="feature_map", context="runtime")
     def with_features(
-        self,
-        feature_map: str | FeatureMap | torch.nn.Module,
-        *,
-        runtime: Runtime | None = None,
+        self, feature_map: str | FeatureMap | torch.nn.Module, *, runtime: Runtime | None = None
     ) -> MomentMemory:
         """Return a memory that continues with other features.
 
@@ -525,10 +515,7 @@ class MomentMemory(MergingBuffer):
 
     @renamed_keywords(values=OLD_PRIORS)
     def head(
-        self,
-        alpha: float | str = "auto",
-        prior: Prior | None = None,
-        choose_width: bool = False,
+        self, alpha: float | str = "auto", prior: Prior | None = None, choose_width: bool = False
     ) -> Head:
         """Return the ridge regression on all rows counted, as a fitted model.
 

@@ -96,11 +96,7 @@ class MeanFieldNetwork(nn.Module):
         self.layers.append(MeanFieldLinear(*self.last).to(self.layers[0].mean))
 
     def forward(
-        self,
-        x: Tensor,
-        samples: int = 1,
-        generator: torch.Generator | None = None,
-        head: int = 0,
+        self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None, head: int = 0
     ) -> Tensor:
         """Sample outputs of rows that all copies see."""
         x = x[None]

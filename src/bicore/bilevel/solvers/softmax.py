@@ -198,11 +198,7 @@ class SoftmaxSystem:
         return typical
 
     def solve(
-        self,
-        right: Array,
-        tolerance: float,
-        carried: Preconditioner | None,
-        in_range: bool = False,
+        self, right: Array, tolerance: float, carried: Preconditioner | None, in_range: bool = False
     ) -> Solution | None:
         """Return z with relative residual ``tolerance``; None if this method does not reach it.
 

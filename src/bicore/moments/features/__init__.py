@@ -4,11 +4,6 @@ from bicore._deprecated import keep_old_names
 from bicore.moments.features.base import FeatureMap
 from bicore.moments.features.maps import Nystrom, RandomFourier, RandomReLU
 
-__all__ = [
-    "FeatureMap",
-    "Nystrom",
-    "RandomFourier",
-    "RandomReLU",
-]
+__all__ = ["FeatureMap", "Nystrom", "RandomFourier", "RandomReLU"]
 
 keep_old_names(__name__)
