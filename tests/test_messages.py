@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bicore import Coreset, InputError, Runtime, compare, select
+from bicore import Coreset, InputError, Runtime, compare, select, worth
 from bicore.errors import check_integer, check_number, check_type
 from bicore.methods.registry import build_selector
 from bicore.sources.opening import open_shards
@@ -72,6 +72,11 @@ MESSAGES = {
     ),
     "noise must be a number > 0; got -1.": lambda: check_number("noise", -1, above=0),
     "folds must be an integer >= 2; got True.": lambda: check_integer("folds", True, 2),
+    "stream must be a Stream, as in Stream(capacity=50); got bool.": lambda: compare(
+        X, Y, stream=True
+    ),
+    "chosen must be an integer between 1 and 40, a fraction such as 0.05, or a coreset; got "
+    "'many'.": lambda: worth(X, Y, "many"),
     "model must be a name; got int.": lambda: check_type("model", 3, str, "a name"),
 }
 

@@ -36,7 +36,7 @@ def auto_size_error() -> InputError:
     )
 
 
-def as_size(size: Any, n: int) -> int:
+def as_size(size: Any, n: int, name: str = "size", other: str = "'auto'") -> int:
     """Convert ``size``, a count or a fraction of n, to a count from 1 to n."""
     if size == "auto":
         raise auto_size_error()
@@ -46,13 +46,13 @@ def as_size(size: Any, n: int) -> int:
         return max(1, round(value * n))
     if not whole and not value.is_integer():
         raise InputError(
-            f"size must be an integer between 1 and {n}, a fraction such as 0.05, or 'auto'; got "
-            f"{size!r}."
+            f"{name} must be an integer between 1 and {n}, a fraction such as 0.05, or {other}; "
+            f"got {size!r}."
         )
     count = int(size)
     if not 1 <= count <= n:
         raise InputError(
-            f"size must be between 1 and {n} (the number of rows that can be selected), or a "
+            f"{name} must be between 1 and {n} (the number of rows that can be selected), or a "
             f"fraction such as 0.05; got {count}."
         )
     return count

@@ -44,7 +44,7 @@ class Compared:
     )
     seeds: int = option("Number of repetitions; each draws its own pool of rows.", "N", default=10)
     judge: str = option(
-        f"Evaluation models, one or several: {', '.join(JUDGES)} (regression: logistic is ridge).",
+        f"Evaluation models, one or several: {', '.join(JUDGES)} (logistic: ridge if regression).",
         "NAME,NAME,…",
         default="ridge",
     )

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bicore.cli.options import Data, Files, Limits, option, switch
+from bicore.cli.options import Data, Files, Limits, option, seed_option, switch
 from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json
 from bicore.errors import InputError, check_integer
 
@@ -22,9 +22,7 @@ class Contexts:
     panel: ClassVar[str] = "Method"
     size: int = option("Number of rows of each context.", "M", default=MISSING)
     contexts: int = option("Number of contexts.", "N", default=8)
-    random_state: int = option(
-        "Seed for all random draws.", default=0, name="--random-state --seed"
-    )
+    random_state: int = seed_option()
     exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
 
 

@@ -55,12 +55,17 @@ def switch(words: str, name: str, advanced: bool = False) -> Any:
     return option(words, default=False, name=name, advanced=advanced)
 
 
-def source_argument(more: str = "") -> Any:
-    """Define the source argument; ``more`` names further kinds."""
-    words = (
-        "digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.json|.jsonl|.parquet|.feather|"
-        f".arrow (text also .gz|.bz2|.zst|.zip), a folder of images{more}, or - (CSV on standard "
-        "input)."
+def seed_option(words: str = "Seed for all random draws.") -> Any:
+    """Define the option of the seed."""
+    return option(words, default=0, name="--random-state --seed")
+
+
+def source_argument(more: str = "", words: str = "") -> Any:
+    """Define the source argument; ``more`` names further kinds, ``words`` replaces all."""
+    words = words or (
+        "digits, mnist, cifar10, a file (.npz, .npy, .csv, .tsv, .txt, .json, .jsonl, .parquet, "
+        f".feather, .arrow; text also .gz, .bz2, .zst, .zip), a folder of images{more}, or - (CSV "
+        "on standard input)."
     )
     return field(metadata={"info": typer.Argument(metavar="SOURCE", help=words)})
 

@@ -61,7 +61,7 @@ def predict(
     if data.scale not in (None, "none"):
         raise InputError(f"--scale {data.scale} does not apply to the rows of a head; omit it.")
     if not head.is_file():
-        raise InputError(f"{head} is not a file; give one written by bicore stream --head.")
+        raise InputError(f"HEAD {head} is not a file; give one written by bicore stream --head.")
     model = Head.load(head)
     source = replace(data, scale="none").open(needs_target=False)
     x = _encode(head, model, source)

@@ -6,10 +6,17 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from bicore.cli.options import Data, Files, Limits, option, read_names
+from bicore.cli.options import Data, Files, Limits, option, read_names, seed_option, source_argument
 from bicore.cli.select import Answer
 from bicore.cli.terminal import exit_on_interrupt
 from bicore.errors import InputError, check_integer
+
+
+@dataclass(frozen=True)
+class PartlyLabelled(Data):
+    """A table in which some labels are missing."""
+
+    source: str = source_argument(words="Table file, such as .csv, .jsonl or .parquet.")
 
 
 @dataclass(frozen=True)
@@ -22,23 +29,20 @@ class Batch:
         "Comma-separated labels that annotators may give; others are refused (default: any).",
         "LABELS",
     )
-    random_state: int = option(
-        "Seed for all random draws.", default=0, name="--random-state --seed"
-    )
+    random_state: int = seed_option()
 
 
 @dataclass(frozen=True)
 class NextRows(Files):
     """How the rows are printed and written."""
 
-    out: Path | None = option("Write the selected rows with all their columns.", "FILE.csv")
+    out: Path | None = option("Write the selected rows with all columns (.csv, .parquet).", "FILE")
 
 
-def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
+def query(rows: PartlyLabelled, batch: Batch, limits: Limits, output: NextRows) -> None:
     """Select the rows of a table to label next.
 
-    SOURCE must be a table file. Rows with an empty --target are the candidates; the other rows are
-    the labelled data.
+    Rows with an empty --target are the candidates; the other rows are the labelled data.
 
     Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
     """
@@ -69,14 +73,9 @@ def query(rows: Data, batch: Batch, limits: Limits, output: NextRows) -> None:
             "not in --classes; correct the label, or add it to --classes."
         )
     output.print_note(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
-    x = source.data.x
+    x, runtime = source.data.x, limits.runtime(progress=not output.quiet)
     coreset = query_by_variance(
-        x[known.ids],
-        y,
-        x[free],
-        batch.size,
-        random_state=batch.random_state,
-        runtime=limits.runtime(progress=not output.quiet),
+        x[known.ids], y, x[free], batch.size, random_state=batch.random_state, runtime=runtime
     )
     chosen = free[coreset.indices]
     coreset = replace(coreset, indices=chosen, ids=chosen)

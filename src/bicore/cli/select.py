@@ -21,6 +21,7 @@ from bicore.cli.options import (
     read_regulariser,
     read_shares,
     read_size,
+    seed_option,
     source_argument,
     switch,
 )
@@ -46,7 +47,7 @@ OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tol
 class Rows(Data):
     """A source to select from."""
 
-    source: str = source_argument(", a folder or 'pattern' of .npy|.npz|.parquet files")
+    source: str = source_argument(", a folder or 'pattern' of .npy, .npz or .parquet files")
     resize: int | None = option(
         "Resize images to N×N (default: 32 if their sizes differ).", "N", advanced=True
     )
@@ -104,7 +105,7 @@ class Method:
         default=MISSING,
     )
     method: str = option(
-        "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"
+        "Selection method that needs no model (see compare --list).", "NAME", default="bilevel"
     )
     model: str | None = option(
         f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
@@ -116,12 +117,14 @@ class Method:
     )
     loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
     weighting: str | None = option(
-        "Weights of the selected rows: uniform (default), final or learned.",
+        "Weights of the selected rows: uniform (default), final (optimised once, at the end) or "
+        "learned (optimised after every row).",
         advanced=True,
         name="--weighting --weights",
     )
     inner_reg: str | None = option(
-        "Regularisation ρ: auto (default), a number, relative:SHARE or per-point:NUMBER.",
+        "Regularisation ρ: auto (default), learned, a number, relative:SHARE of the mean of k(x,x) "
+        "or per-point:NUMBER (multiplied by the number of selected rows).",
         "REG",
         advanced=True,
     )
@@ -131,9 +134,7 @@ class Method:
         "Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take turns).",
         "QUOTAS",
     )
-    random_state: int = option(
-        "Seed for all random draws.", default=0, name="--random-state --seed"
-    )
+    random_state: int = seed_option()
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ class Advanced:
     strategy: str | None = option(
         "Search: auto (default), greedy, batches, exchange, elimination or simplex."
     )
-    smooth_labels: str | None = option("Whether to smooth labels: auto (default), yes or no.")
+    smooth_labels: str | None = option(
+        "Smooth labels with leave-one-out predictions: yes, no or auto (default; may exclude rows)."
+    )
     candidates: int | None = option("Score N random rows at each step instead of all rows.", "N")
     tolerance: float | None = option(
         "With --size auto: accepted excess of the loss over that of all rows (default: 0.02, 2%).",
@@ -190,7 +193,7 @@ class Answer(Files):
     picture: Path | None = option("Draw the selected rows.", "FILE.png")
     report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
     no_worth: bool = switch(
-        "Omit the number of equivalent random rows from the report (faster).",
+        "Omit the equivalent number of random rows and the scores by size from the report.",
         "--no-worth",
         advanced=True,
     )

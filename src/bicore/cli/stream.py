@@ -16,6 +16,7 @@ from bicore.cli.options import (
     option,
     read_regulariser,
     read_shares,
+    seed_option,
 )
 from bicore.cli.predict import check_head, load_memory, make_head
 from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
@@ -50,9 +51,7 @@ class Memory:
     buffer: str = option(f"Kind of memory: {', '.join(BUFFERS)}.", "NAME", default="moments")
     batch: int = option("Rows per update.", "B", default=125)
     every: int = option("Save the state every K batches.", "K", default=10)
-    random_state: int = option(
-        "Seed for all random draws.", default=0, name="--random-state --seed"
-    )
+    random_state: int = seed_option()
 
 
 @dataclass(frozen=True)
@@ -395,5 +394,5 @@ def _as_coreset(run: StreamRun, kept: Dataset, notes: tuple[str, ...], seconds: 
         fingerprint=run.source.data.fingerprint(),
         notes=(*notes, f"To reproduce: {command()}"),
     )
-    details = {"weights": "learned", "source": run.source.name, "state": str(run.store.path)}
+    details = {"source": run.source.name, "state": str(run.store.path)}
     return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)

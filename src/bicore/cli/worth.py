@@ -31,7 +31,7 @@ class Evaluation:
     )
     task: str = option("Task: auto, classification or regression.", default="auto")
     method: str = option(
-        "Selection method; bicore compare --list shows all.", "NAME", default="bilevel"
+        "Selection method that needs no model (see compare --list).", "NAME", default="bilevel"
     )
     kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
     reference: str = option(

@@ -831,7 +831,7 @@ def _read_chosen(
             "of an earlier selection."
         )
     if isinstance(chosen, (Real, str)):
-        return None, as_size(chosen, len(data))
+        return None, as_size(chosen, len(data), "chosen", "a coreset")
     start = read_initial(chosen, data, len(data), "chosen", continues=False)
     if not start.points:
         raise InputError("chosen has no rows; give at least one.")

@@ -123,7 +123,7 @@ def quality_curve(
         eligible_rows = data[np.flatnonzero(data.weights > 0)]
         part, measured = _split(eligible_rows, selector.task, held_out, seed)
     eligible = int((part.weights > 0).sum())
-    limit = eligible if max_size is None else as_size(max_size, eligible)
+    limit = eligible if max_size is None else as_size(max_size, eligible, "max_size", "None")
     size = limit if tolerance is None else min(FIRST, limit)
     nested = replace(selector, weighting=WeightMode.UNIFORM, strategy=Greedy())
     nested = nested.resolve_defaults(part, min(limit, UNKNOWN_SIZE))

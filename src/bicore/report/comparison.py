@@ -175,12 +175,12 @@ def check_request(
             raise InputError(f"{name} is empty; give at least one, or None for the default.")
     for size in () if sizes is None else sizes:
         check_integer("sizes", size)
+    check_type("stream", stream, (Stream, type(None)), "a Stream, as in Stream(capacity=50)")
     if sizes is not None and stream is not None:
         raise InputError(f"sizes={sizes!r} does not apply to a stream; give Stream(points=…).")
     as_kernel(kernel)
     _resolve_methods(methods, stream)
-    alone = isinstance(judge, (str, Judge)) or not hasattr(judge, "__iter__")
-    given = [judge] if alone else list(judge)
+    given = [judge] if isinstance(judge, str) or not hasattr(judge, "__iter__") else list(judge)
     models = [one if isinstance(one, Judge) else as_judge(one, steps) for one in given]
     _refuse_twice("judge", [one.name for one in models])
     return models

@@ -280,8 +280,10 @@ class Encoder:
         name, way = self.weight
         values = cells.read_numbers(cells.clean(table[name]), way)
         if strict and np.isnan(values).any():
-            where = f"the weight column {name!r} holds no number in row {np.isnan(values).argmax()}"
-            raise InputError(f"{where}; every row needs one.")
+            where = f"column {name!r} has no number in row {np.isnan(values).argmax()}"
+            raise InputError(
+                f"sample_weight: {where} (the first row is 0); give a column of numbers."
+            )
         return values
 
     def describe(self, first: Any, place: str) -> dict[str, Any]:
