@@ -171,7 +171,7 @@ def find_classes(base: type) -> set[type]:
 
 
 def fails(
-    kind: type[Exception], words: str, call: Callable[..., Any], *given: Any, **options: Any
+    kind: type[BaseException], words: str, call: Callable[..., Any], *given: Any, **options: Any
 ) -> str:
     """A call ends with an error of this kind that says these words; return all it says."""
     with pytest.raises(kind, match=words) as error:

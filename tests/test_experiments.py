@@ -114,8 +114,7 @@ def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_m
     loss.backward()
     optimiser.step()
     Cohort([learner]).train(1)
-    for mine, theirs in zip(learner.network.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(list(learner.network.parameters()), list(expected.parameters()))
     # a smaller memory leaves nothing of the larger one
     learner.rehearse(Memory(old[:1], labels[:1], torch.ones(1)))
     assert learner.memory.weight.tolist() == [1.0] + [0.0] * 8
@@ -133,8 +132,7 @@ def test_a_restart_forgets_the_optimiser_and_weights_count():
     used.generator.manual_seed(0)
     fresh.generator.manual_seed(0)
     Cohort([used, fresh]).train(2)
-    for mine, theirs in zip(used.network.parameters(), fresh.network.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(list(used.network.parameters()), list(fresh.network.parameters()))
     one = Learner(linear(), 0.0, 6, 1, rate=0.01)
     one.take(x, y, torch.tensor([6.0, 0, 0, 0, 0, 0]))
     one.generator.manual_seed(0)
@@ -205,8 +203,7 @@ def check_resumed(module, row, job, tasks, cut, times=("seconds", "picking")):
         return dict(module.run(row, job, tasks, checkpoint))
 
     whole = run(None)
-    with pytest.raises(KeyboardInterrupt):
-        run(cut)
+    fails(KeyboardInterrupt, "^$", run, cut)
     kept = cut.folder / "state.pt"
     files = [path.name for path in cut.folder.iterdir()]
     place = torch.load(kept, weights_only=True)["place"]
@@ -225,7 +222,8 @@ def check_resumed(module, row, job, tasks, cut, times=("seconds", "picking")):
 
 
 SMALL = Architecture(FullyConnected, FullyConnected)
-NOISY = Named("hardest")
+PICKERS = [RBF_CORESET, ByMoments(jointly=True)]
+PICKERS += [UNIFORM, Named("hardest"), EMBEDDING_CORESET, DIRECTIONS_CORESET]
 
 
 def short_learning_row(picker, **facts):
@@ -238,17 +236,7 @@ def short_stream_row(store, memory, **facts):
     return stream_row(SPLIT_MNIST, memory, "Any", store, network=SMALL, epochs=1, **facts)
 
 
-@pytest.mark.parametrize(
-    "how",
-    few(
-        [
-            *(RBF_CORESET, ByMoments(jointly=True)),
-            *(UNIFORM, NOISY, EMBEDDING_CORESET, DIRECTIONS_CORESET),
-        ],
-        2,
-    ),
-    ids=repr,
-)
+@pytest.mark.parametrize("how", few(PICKERS, 2), ids=repr)
 def test_interrupted_run_continues_to_the_same_numbers(how, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
@@ -301,18 +289,9 @@ def test_choices_with_fewer_seeds_do_not_win():
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
     network = build(ConvNet, 0, "cpu").eval()
-    plain = nn.Sequential(
-        network.first,
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        network.second,
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        network.hidden,
-        nn.ReLU(),
-        network.head,
-    )
+    first = network.first, nn.ReLU(), nn.MaxPool2d(2)
+    second = network.second, nn.ReLU(), nn.MaxPool2d(2)
+    plain = nn.Sequential(*first, *second, nn.Flatten(), network.hidden, nn.ReLU(), network.head)
     x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(network(x), plain(x))
     torch.testing.assert_close(network(network.prepare(x)), plain(x))
@@ -471,8 +450,8 @@ def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_pa
     assert records.has(KEY)
     assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
     assert len(records.path.read_text().splitlines()) == 3
-    with pytest.raises(RecordError, match="of 'CBRS' with steps=None, not 4"):
-        records.write({**KEY, "seed": 4}, {"steps": 4})
+    said = "of 'CBRS' with steps=None, not 4"
+    fails(RecordError, said, records.write, {**KEY, "seed": 4}, {"steps": 4})
     records.tidy()
     assert [json.loads(line)["seed"] for line in records.path.open()] == [0, 3]
     assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
@@ -507,8 +486,7 @@ def test_an_invalid_record_is_refused_by_line_number(line, tmp_path, capfd):
     before = records.path.read_bytes()
     assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2
     assert f"{records.path}, line 2, is not a record of a run" in capfd.readouterr().err
-    with pytest.raises(RecordError):
-        records.tidy()
+    fails(RecordError, "line 2", records.tidy)
     assert records.path.read_bytes() == before
 
 
