@@ -40,9 +40,7 @@ from tests.marks import except_slow, few
 def sample(data, rows=slice(None), weight=None) -> Sample:
     x = torch.from_numpy(data.x[rows]).float()
     y = torch.from_numpy(data.y[rows])
-    return Sample(
-        x, y, torch.ones(len(x)) if weight is None else torch.as_tensor(weight, dtype=torch.float32)
-    )
+    return Sample(x, y, torch.ones(len(x)) if weight is None else weight)
 
 
 # Judges.
@@ -61,9 +59,8 @@ TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
 )
 def test_judges_learn(judge):
     data = blobs(60)
-    found = judge.scores(
-        [sample(data, slice(0, 40)), sample(data, slice(20, 60))], sample(data), 3, seed=0
-    )
+    sets = [sample(data, slice(0, 40)), sample(data, slice(20, 60))]
+    found = judge.scores(sets, sample(data), 3, seed=0)
     assert len(found) == 2
     assert min(found) > 0.6
 
@@ -93,15 +90,11 @@ def test_a_weight_of_almost_zero_takes_a_point_out(judge):
     wrong = data.y.copy()
     wrong[:20] = (wrong[:20] + 1) % 3
     spoilt = Sample(torch.from_numpy(data.x).float(), torch.from_numpy(wrong), torch.ones(60))
-    light = Sample(spoilt.x, spoilt.y, _light())
+    light = replace(spoilt, weight=torch.tensor([1e-6] * 20 + [1.5] * 40))
     scores = judge.scores([spoilt, light], sample(data), 3, seed=0)
     clean = judge.scores([sample(data, slice(20, 60))], sample(data), 3, seed=0)[0]
     assert scores[1] == pytest.approx(clean, abs=0.05)
     assert scores[1] > scores[0]
-
-
-def _light() -> torch.Tensor:
-    return torch.cat([torch.full((20,), 1e-6), torch.full((40,), 1.5)])
 
 
 def test_regression_is_judged_by_r_squared():
@@ -120,11 +113,8 @@ def noisy(rows=400, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 8))
     likely = np.where(x[:, 0] > 0.8, 0.6, 0.25)
-    return Sample(
-        torch.from_numpy(x).float(),
-        torch.from_numpy((rng.random(rows) < likely).astype(np.int64)),
-        torch.ones(rows),
-    )
+    y = (rng.random(rows) < likely).astype(np.int64)
+    return Sample(torch.from_numpy(x).float(), torch.from_numpy(y), torch.ones(rows))
 
 
 @pytest.mark.parametrize("name", ["ridge", "logistic", "knn"])
@@ -215,8 +205,8 @@ def test_columns_that_are_constant_up_to_rounding_or_beyond_numbers(name):
     test = Sample(x + torch.tensor([0.0, 1e-3]), data.y, torch.ones(300))
     judge = as_judge(name, 1)
     assert judge.scores([data], test, 2, seed=0)[0] > 0.95
-    with pytest.raises(NumericalError, match="scale them"):
-        judge.scores([Sample(x.double() * 1e40, data.y, data.weight)], test, 2, seed=0)
+    large = replace(data, x=x.double() * 1e40)
+    fails(NumericalError, "scale them", judge.scores, [large], test, 2, seed=0)
 
 
 def test_scaling_is_by_the_selection_and_its_weights():
@@ -278,11 +268,8 @@ def rows_of(**values) -> list[Row]:
 def test_means_errors_and_paired_intervals_by_hand():
     # Differences to the best: 0.10, 0.12, 0.08, 0.10: mean 0.1, s.d. 0.01633, half width 3.182 ·
     # 0.01633/2 = 0.02598.
-    summary = summarise(
-        rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5]),
-        ["a", "b", "c"],
-        [10],
-    )
+    rows = rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5])
+    summary = summarise(rows, ["a", "b", "c"], [10])
     a, b, c = (summary.of(name, 10) for name in "abc")
     assert (a.best, b.best, c.best) == (True, False, False)
     assert a.mean == pytest.approx(0.75)
@@ -310,11 +297,8 @@ def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
 
 
 def test_a_method_without_some_seeds_is_neither_best_nor_tied():
-    summary = summarise(
-        rows_of(a=[0.90, 0.91], b=[0.95, 0.955, 0.60, 0.62], c=[0.5, 0.6, 0.7, 0.4]),
-        ["a", "b", "c"],
-        [10],
-    )
+    rows = rows_of(a=[0.90, 0.91], b=[0.95, 0.955, 0.60, 0.62], c=[0.5, 0.6, 0.7, 0.4])
+    summary = summarise(rows, ["a", "b", "c"], [10])
     assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
     assert not summary.of("a", 10).complete
     assert not summary.of("a", 10).tied
@@ -435,22 +419,14 @@ def test_labels_of_a_built_in_source_cannot_be_replaced():
     refuses("leave y", as_source, "digits", sample_weight=np.ones(1797))
 
 
-def comparison(
-    tmp_path,
-    methods=("k-center-features", "uniform", "icarl", "craig"),
-    seeds=2,
-    judge="ridge",
-    **options,
-):
+METHODS = ("k-center-features", "uniform", "icarl", "craig")
+
+
+def comparison(tmp_path, methods=METHODS, seeds=2, judge="ridge", **options):
+    records = Records(tmp_path / "rows.jsonl", {"x": 1})
     grid = Grid({name: as_selector(name) for name in methods}, [5, 9], range(seeds))
     return Comparison(
-        pools_of(),
-        grid,
-        as_judge(judge, 10),
-        Records(tmp_path / "rows.jsonl", {"x": 1}),
-        Runtime(),
-        model_steps=10,
-        **options,
+        pools_of(), grid, as_judge(judge, 10), records, Runtime(), model_steps=10, **options
     )
 
 
@@ -472,8 +448,7 @@ def test_grid_is_complete_and_continues_after_an_interrupt(tmp_path, judge):
             raise KeyboardInterrupt
 
     first = comparison(tmp_path / "b", judge=judge, whole=True, callback=stop)
-    with pytest.raises(KeyboardInterrupt):
-        first.run()
+    fails(KeyboardInterrupt, "^$", first.run)
     again = comparison(tmp_path / "b", judge=judge, whole=True)
     kept = again.done()
     assert 0 < kept < 16
@@ -481,11 +456,8 @@ def test_grid_is_complete_and_continues_after_an_interrupt(tmp_path, judge):
     value = {row.cell: row.accuracy for row in whole.records.rows.values()}
     assert {row.cell: row.accuracy for row in again.records.rows.values()} == pytest.approx(value)
     assert (WHOLE, 60, 1) in value
-    assert all(
-        row.model_seconds > 0
-        for row in whole.records.rows.values()
-        if row.method in ("icarl", "craig")
-    )
+    fitted = [row for row in whole.records.rows.values() if row.method in ("icarl", "craig")]
+    assert all(row.model_seconds > 0 for row in fitted)
 
 
 def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
@@ -493,11 +465,8 @@ def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
     x = rng.normal(size=(80, 3))
     table = Source("table", type(blobs(5))(x, x[:, 0] + 0.5))
     pools = make_pools(table, None, "auto", 40, 2000, 20)
-    grid = Grid(
-        {name: as_selector(name) for name in ("bilevel", "class-balanced", "uniform")},
-        [5],
-        range(2),
-    )
+    methods = {name: as_selector(name) for name in ("bilevel", "class-balanced", "uniform")}
+    grid = Grid(methods, [5], range(2))
     run = Comparison(pools, grid, RidgeJudge(), Records(tmp_path / "rows.jsonl", {}), Runtime())
     run.run()
     assert list(run.failed) == ["class-balanced"]
@@ -558,15 +527,9 @@ def test_judge_below_the_majority_on_all_data_is_flagged(tmp_path):
     data = noisy(500)
     source = Source("noisy", type(blobs(5))(data.x.numpy(), data.y.numpy()))
     pools = make_pools(source, None, "auto", 300, 2000, 200)
-    run = Comparison(
-        pools,
-        Grid({"uniform": as_selector("uniform")}, [20], range(2)),
-        RidgeJudge(ridge=1e-3),
-        Records(tmp_path / "rows.jsonl", {}),
-        Runtime(),
-        whole=True,
-        majority=True,
-    )
+    grid = Grid({"uniform": as_selector("uniform")}, [20], range(2))
+    judge, records = RidgeJudge(ridge=1e-3), Records(tmp_path / "rows.jsonl", {})
+    run = Comparison(pools, grid, judge, records, Runtime(), whole=True, majority=True)
     run.run()
     (found,) = findings_of(run, measure_by(None, True))
     assert found.whole["accuracy"].mean < found.majority["accuracy"].mean
@@ -590,10 +553,9 @@ class Refitting(BaselineSelector):
         module = copy.deepcopy(as_module(job.context.model))
         optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
         x = torch.from_numpy(job.data.x).float()
+        y = torch.from_numpy(job.data.y)
         with torch.enable_grad():
-            losses = torch.nn.functional.cross_entropy(
-                module(x), torch.from_numpy(job.data.y), reduction="none"
-            )
+            losses = torch.nn.functional.cross_entropy(module(x), y, reduction="none")
             losses.mean().backward()
         optimiser.step()
         selection.take_all((-losses.detach()).argsort().tolist())
@@ -623,9 +585,8 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
 
     run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
     pool, _ = run.pools.of(0)
-    worst = np.float32(
-        pool.x[as_selector("k-center-features").select(pool, 5, random_state=0).indices[0], 0]
-    )
+    picked = as_selector("k-center-features").select(pool, 5, random_state=0)
+    worst = np.float32(pool.x[picked.indices[0], 0])
     run.judge = Fragile("mlp", perceptron, 1)
     run.run()
     assert list(run.failed) == ["k-center-features"]
@@ -642,14 +603,11 @@ def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
     from bicore.methods.baselines.covering import KCenter
 
     run = comparison(tmp_path, methods=("k-center-features",))
-    take = KCenter._select_points
 
     def interrupt(self, job, selection):
         selection.take(0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(KCenter, "_select_points", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        run.run()
+    fails(KeyboardInterrupt, "^$", run.run)
     assert run.done() == 0
-    monkeypatch.setattr(KCenter, "_select_points", take)
