@@ -6,10 +6,9 @@ import torch
 
 from bicore import Dataset
 from bicore.bilevel import PerPoint, engines
-from bicore.bilevel.contract import ListedEngine, Quantity, Requirements, StepOptions
+from bicore.bilevel.contract import RULES, ListedEngine, Quantity, Requirements, StepOptions
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
-from bicore.bilevel.rules import RULES
 from bicore.methods.registry import greedy_selector
 from tests.helpers import ON_CPU, blobs, fails, kernel_ridge, prepare_selector, problem_of
 

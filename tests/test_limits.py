@@ -13,7 +13,7 @@ import torch
 
 import bicore
 from bicore import Dataset, LargeDataWarning, MemoryLimitError, Runtime, TimeLimitError, select
-from bicore.bilevel.rules import RULES
+from bicore.bilevel.contract import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.coreset import Status
 from bicore.kernels import RBF, Linear, building, operators

@@ -39,7 +39,7 @@ _MOVED = """
 . runtime.context Context
 bilevel bilevel.problem Constant
 bilevel bilevel.regularisation Automatic
-bilevel bilevel.rules FirstOrder Gain Gradient ReducibleLoss Rule
+bilevel bilevel.contract FirstOrder Gain Gradient ReducibleLoss Rule
 bilevel bilevel.solvers.linear Adaptive
 bilevel bilevel.solvers.weights WeightMode
 evaluate evaluate.comparison Comparison findings_of Grid Stream StreamComparison

@@ -16,11 +16,11 @@ import torch
 from bicore import frames
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.arguments import Relative, as_size
+from bicore.bilevel.contract import Rule
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.prepare import read_labels
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser

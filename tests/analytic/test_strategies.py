@@ -9,11 +9,10 @@ import torch
 
 from bicore import Dataset, Runtime
 from bicore.bilevel import PerPoint
-from bicore.bilevel.contract import Quantity, Requirements, StepOptions
+from bicore.bilevel.contract import RULES, Quantity, Requirements, StepOptions
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.pool import Limits, Removals, others_of
-from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import exact, in_features, refining
 from bicore.bilevel.strategies.base import restrict_problem
 from bicore.bilevel.strategies.exact import MatrixPool, MatrixSet

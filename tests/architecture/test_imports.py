@@ -33,7 +33,7 @@ HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 FORBIDDEN = {
     "bilevel/solvers": ["bicore.bilevel.engines"],
     "bilevel/greedy.py": ["bicore.bilevel.engines", "bicore.bilevel.strategies"],
-    "bilevel/rules.py": ["bicore.bilevel.engines", "bicore.bilevel.greedy"],
+    "bilevel/contract.py": ["bicore.bilevel.engines", "bicore.bilevel.greedy"],
     "bilevel/engines": ["bicore.bilevel.strategies", "bicore.bilevel.greedy"],
     "coreset.py": ["bicore.kernels", "bicore.losses"],
     "kernels": ["bicore.losses", "bicore.coreset"],

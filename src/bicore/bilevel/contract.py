@@ -1,7 +1,8 @@
-"""The interface between engines, rules, strategies and the greedy loop.
+"""Rules, and the interface between engines, strategies and the greedy loop.
 
-An engine is the state of a growing and shrinking coreset of one problem. Other modules do not know
-which engine is used: the table ``bicore.bilevel.engines.ENGINES`` decides.
+A rule scores points by a quantity that engines compute. An engine is the state of a growing and
+shrinking coreset of one problem. Other modules do not know which engine is used: the table
+``bicore.bilevel.engines.ENGINES`` decides.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -98,13 +99,95 @@ class StepOptions:
         return min(MOST_UNREAD_STEPS, self.steps)
 
 
-class Scoring(Protocol):
-    """The part of a rule that engines use (:mod:`bicore.bilevel.rules`)."""
+class Rule:
+    """Scores points by a quantity of the engine; the lowest score is taken."""
 
-    @property
-    def quantity(self) -> Quantity: ...
+    name: ClassVar[str]
+    #: Name of selection by this rule in tables.
+    method: ClassVar[str] = "bilevel"
+    #: Quantity that it reads from an engine.
+    quantity: ClassVar[Quantity]
+    #: Whether it compares with a model of all data.
+    compares: ClassVar[bool] = False
+    #: Whether it is to be replaced when the data are known.
+    unset: ClassVar[bool] = False
 
-    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor: ...
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        """Return the scores of all training points, or of ``columns``: the quantity by default."""
+        return engine.quantity(self.quantity, columns)
+
+    def with_reference(self, losses: Callable[[], Tensor]) -> Rule:
+        """Return the rule with the losses of the model of all data."""
+        return self
+
+
+@dataclass(frozen=True)
+class Gradient(Rule):
+    """Score points by the implicit gradient ∂G/∂w_k: the paper's rule, for any loss."""
+
+    name = "gradient"
+    quantity = Quantity.GRADIENT
+
+
+@dataclass(frozen=True)
+class UnsetRule(Gradient):
+    """A placeholder, replaced when the data are known; until then the gradient."""
+
+    name = "auto"
+    unset = True
+
+
+@dataclass(frozen=True)
+class Gain(Rule):
+    """Score points by the exact decrease of the objective, for the squared error and uniform
+    weights."""
+
+    name = "gain"
+    quantity = Quantity.GAIN
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        return -engine.quantity(self.quantity, columns)
+
+
+@dataclass(frozen=True)
+class FirstOrder(Rule):
+    """Score points by the gradient with the identity instead of the inverse Hessian.
+
+    GLISTER (Killamsetty et al. 2021) scores points like this while it trains a network.
+    """
+
+    name = "first-order"
+    method = "glister"
+    quantity = Quantity.FIRST_ORDER
+
+
+@dataclass(frozen=True)
+class ReducibleLoss(Rule):
+    """Score points by their loss minus their loss under the model of all data.
+
+    This is CSReL (Tong et al. 2025): points that no model can learn are not taken.
+    """
+
+    reference: Tensor | None = field(default=None, compare=False, repr=False)
+
+    name = "reducible"
+    method = "reducible loss"
+    quantity = Quantity.LOSS
+    compares = True
+
+    def with_reference(self, losses: Callable[[], Tensor]) -> ReducibleLoss:
+        return ReducibleLoss(losses())
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        assert self.reference is not None, "a rule is bound to its problem before it scores"
+        reference = self.reference if columns is None else self.reference[columns]
+        return reference - engine.quantity(self.quantity, columns)
+
+
+#: Rules by name.
+RULES: dict[str, Callable[[], Rule]] = {
+    rule.name: rule for rule in (UnsetRule, Gradient, Gain, FirstOrder, ReducibleLoss)
+}
 
 
 class Engine(ABC):
@@ -151,11 +234,11 @@ class Engine(ABC):
         gone = set(places)
         return [place for place in range(len(self.chosen)) if place not in gone]
 
-    def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
+    def scores(self, rule: Rule, columns: Tensor | None = None) -> Tensor:
         """Score every point by the rule; the lowest is the one to take."""
         return rule.scores(self, columns)
 
-    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
+    def take_best(self, rule: Rule, options: StepOptions) -> list[float]:
         """Take the best open points and return the objective after each of them.
 
         Points taken together have the objective of all of them.
@@ -164,7 +247,7 @@ class Engine(ABC):
         self.extend(points)
         return [self.objective] * len(points)
 
-    def best(self, rule: Scoring, options: StepOptions) -> list[int]:
+    def best(self, rule: Rule, options: StepOptions) -> list[int]:
         """Return the points that the rule selects next."""
         places = np.flatnonzero(options.open)
         columns = torch.from_numpy(places) if options.sampled else None
@@ -177,7 +260,7 @@ class Engine(ABC):
         order = places[np.lexsort((options.ids[places], scores))]
         return self.pick_from(order[: options.shortlist], rule, options)
 
-    def pick_from(self, shortlist: Array, rule: Scoring, options: StepOptions) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Rule, options: StepOptions) -> list[int]:
         """Return the points of a shortlist, best first, to take at once."""
         return [int(place) for place in shortlist[: options.count]]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bicore.arguments import Start, in_id_order, step_rng
-from bicore.bilevel.contract import Engine, Scoring, StepOptions
+from bicore.bilevel.contract import Engine, Rule, StepOptions
 from bicore.bilevel.solvers.weights import WeightUpdater
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array, Targets
@@ -195,7 +195,7 @@ class Run:
     def __init__(
         self,
         engine: Engine,
-        rule: Scoring,
+        rule: Rule,
         plan: Plan,
         clock: Clock,
         line: ProgressLine,

@@ -19,7 +19,15 @@ import torch
 
 from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
 from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
-from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
+from bicore.bilevel.contract import (
+    RULES,
+    Gain,
+    Gradient,
+    Quantity,
+    Requirements,
+    ReweighableEngine,
+    Rule,
+)
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
 from bicore.bilevel.greedy import (
     AtMost,
@@ -43,7 +51,6 @@ from bicore.bilevel.prepare import (
     read_labels,
 )
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.rules import RULES, Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver, Solvers
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import (

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 
 from bicore.arguments import in_id_order
-from bicore.bilevel.contract import Engine
+from bicore.bilevel.contract import Engine, Gradient
 from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
 from bicore.bilevel.kernel_choice import needs_choice, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.verification import Verification, verify_objective

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import DeviceChooser, Quantity, Requirements, Scoring, StepOptions
+from bicore.bilevel.contract import DeviceChooser, Quantity, Requirements, Rule, StepOptions
 from bicore.bilevel.engines.implicit import GRADIENT_TOLERANCE, ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
@@ -262,7 +262,7 @@ class RecordedSoftmaxEngine(ImplicitEngine):
             return super().quantity(what, columns)
         return self._state.gradient()
 
-    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
+    def take_best(self, rule: Rule, options: StepOptions) -> list[float]:
         """Take points without reading results; a repeated step is recorded and replayed."""
         few = len(self.chosen) < FIRST_POINTS
         if few or self.failures > TRIES or not options.one_by_one:
@@ -273,7 +273,7 @@ class RecordedSoftmaxEngine(ImplicitEngine):
             self._step()
         return self._read_back() or super().take_best(rule, options)
 
-    def _begin(self, rule: Scoring, options: StepOptions) -> None:
+    def _begin(self, rule: Rule, options: StepOptions) -> None:
         """Copy the last fit to the device, and define a step from there."""
         state = PaddedState(self, self.iterations)
         chooser = DeviceChooser(options, state.log.device)

@@ -22,7 +22,7 @@ from bicore.bilevel.contract import (
     ListedEngine,
     Quantity,
     Requirements,
-    Scoring,
+    Rule,
     StepOptions,
 )
 from bicore.bilevel.posterior import (
@@ -186,7 +186,7 @@ class RidgeEngine(ListedEngine):
         self.objective = finite_objective(objectives[-1])
         return objectives
 
-    def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
+    def scores(self, rule: Rule, columns: Tensor | None = None) -> Tensor:
         found = super().scores(rule, columns)
         self._last_scores = found if columns is None else None
         return found
@@ -200,7 +200,7 @@ class RidgeEngine(ListedEngine):
         best: list[int] = scores.topk(min(count, len(scores)), largest=False).indices.tolist()
         return best
 
-    def take_best(self, rule: Scoring, options: StepOptions) -> list[float]:
+    def take_best(self, rule: Rule, options: StepOptions) -> list[float]:
         """Take the best open points; a GPU is read after several points."""
         if self._compares_pairs(rule, options):
             picked = self._order(np.flatnonzero(options.open), rule, options, options.steps)
@@ -217,7 +217,7 @@ class RidgeEngine(ListedEngine):
         self._chooser.check(self.chosen[before:])
         return objectives
 
-    def pick_from(self, shortlist: Array, rule: Scoring, options: StepOptions) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Rule, options: StepOptions) -> list[int]:
         """Return the points that greedy selection takes if only the shortlist may be taken.
 
         (K'DK') between its points needs their columns alone, so that no pass over K is made.
@@ -226,7 +226,7 @@ class RidgeEngine(ListedEngine):
             return super().pick_from(shortlist, rule, options)
         return self._order(shortlist, rule, options, options.count)
 
-    def _compares_pairs(self, rule: Scoring, options: StepOptions) -> bool:
+    def _compares_pairs(self, rule: Rule, options: StepOptions) -> bool:
         """Whether the matrices of all pairs of open points cost less than the remaining steps."""
         steps, points = options.steps, np.count_nonzero(options.open)
         allowed = self.pairs and options.one_by_one and _is_paired(rule)
@@ -236,9 +236,7 @@ class RidgeEngine(ListedEngine):
         cost = cross.shape[0] * (points**2 - 4 * steps**2)
         return bool(points == steps or (cross.stored and cost <= STEP_COST * steps))
 
-    def _order(
-        self, shortlist: Array, rule: Scoring, options: StepOptions, count: int
-    ) -> list[int]:
+    def _order(self, shortlist: Array, rule: Rule, options: StepOptions, count: int) -> list[int]:
         """Return the first points of a shortlist in greedy order, from their pairs alone."""
         exact = rule.quantity is Quantity.GAIN
         index = torch.from_numpy(shortlist).to(self.residual.device)
@@ -268,6 +266,6 @@ class RidgeEngine(ListedEngine):
         return self.problem.cross.transposed_matmul(weighted).double()
 
 
-def _is_paired(rule: Scoring) -> bool:
+def _is_paired(rule: Rule) -> bool:
     """Whether the scores of a rule follow from the matrices of pairs."""
     return rule.quantity in (Quantity.GAIN, Quantity.GRADIENT)

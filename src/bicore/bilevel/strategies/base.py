@@ -12,12 +12,19 @@ import torch
 from torch import Tensor
 
 from bicore.arguments import Start, ranks_of
-from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
+from bicore.bilevel.contract import (
+    Gain,
+    Gradient,
+    Quantity,
+    RefinementCost,
+    Requirements,
+    ReweighableEngine,
+    Rule,
+)
 from bicore.bilevel.engines import choose, choose_reweighable
 from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome, weights_outcome
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
