@@ -98,7 +98,7 @@ def losses(rows: Rows, regression: bool) -> list[str]:
     for (name, size, model), own in scores(rows, regression).items():
         if chance_of(regression) in own:
             gap = compare(own["default"], own[chance_of(regression)])
-            found += [f"{name}, {size} points, {model} ({gap.value:+.3f})"] if gap.below else []
+            found += [f"{name}, {size} rows, {model} ({gap.value:+.3f})"] if gap.below else []
     return found
 
 
@@ -126,7 +126,7 @@ def hard_table() -> str:
         + [f"{np.mean(row[way]):.3f} ({min(row[way]):.3f})" for way in ways]
         for row in read_record("hard")["rows"]
     ]
-    head = ["problem", "model", "points", "uniform", "earlier", "default", "for the model"]
+    head = ["problem", "model", "rows", "uniform", "earlier", "default", "for the model"]
     return table(head, body)
 
 
@@ -147,7 +147,7 @@ def large_table() -> str:
         seconds = np.median([row["seconds"] for row in where(own, pool=0)])
         lines.append([*line, f"{seconds:.0f}"])
     pools = ("5,000 rows", "20,000 rows", "50,000 rows", "all rows")
-    heads = ["table", "points", "uniform", *(f"default, {pool}" for pool in pools), "seconds"]
+    heads = ["table", "rows", "uniform", *(f"default, {pool}" for pool in pools), "seconds"]
     return table(heads, lines)
 
 
@@ -160,7 +160,7 @@ def large_verdict(pool: str | int) -> str:
     gaps = [compare(own, other) for own, other in pairs if len(own.keys() & other.keys()) > 1]
     better, worse = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
     counts = f"better in {better} and worse in {worse} of {len(gaps)} tables and sizes"
-    return f"{counts} (mean lead {np.mean([gap.value for gap in gaps]):.3f})"
+    return f"{counts} (mean difference {np.mean([gap.value for gap in gaps]):+.3f})"
 
 
 def large_worst_seeds(margin: float = 0.1) -> str:
@@ -176,7 +176,8 @@ def large_worst_seeds(margin: float = 0.1) -> str:
 def below(rows: Rows) -> str:
     """Where the default is below chance."""
     found = [*losses(rows, False), *losses(rows, True)]
-    return f"Default significantly below chance: {'; '.join(found) or 'nowhere'}.\n"
+    chance = "the class-balanced sample (targets: the uniform one)"
+    return f"The default is significantly below {chance} in: {'; '.join(found) or 'none'}.\n"
 
 
 def wrong_label_table(rows: Rows) -> str:
@@ -206,10 +207,10 @@ def held_out_table() -> str:
         gaps = [compare(own["default"], own[baseline]) for own in held_out_scores(False).values()]
         better, worse = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
         row = {"name": NAMES.get(baseline, baseline), "better": better, "worse": worse}
-        gain = np.mean([gap.value for gap in gaps])
+        gain = 100 * np.mean([gap.value for gap in gaps])
         lines.append({**row, "level": len(gaps) - better - worse, "gain": gain})
-    head = ["baseline", "better", "no difference", "worse", "mean difference"]
-    return table(head, cells(lines, "{name} | {better} | {level} | {worse} | {gain:+.3f}"))
+    head = ["baseline", "better", "no difference", "worse", "mean difference (points)"]
+    return table(head, cells(lines, "{name} | {better} | {level} | {worse} | {gain:+.1f}"))
 
 
 def set_gaps(name: str, baseline: str, regression: bool = False, model: str = "") -> np.ndarray:
@@ -245,12 +246,13 @@ def model_table() -> str:
     for model, word in WORDS.items():
         cells = [own for cell, own in held_out_scores(False).items() if cell[2] == model]
         gaps = [compare(own["default"], own[BASELINES[-1]]) for own in cells]
-        line = [model, f"{mean_gain(gaps):+.3f}", *(_count(gaps, one) for one in (1, -1))]
+        line = [model, f"{100 * mean_gain(gaps):+.1f}", *(_count(gaps, one) for one in (1, -1))]
         line += [_not_worse("default", cells, False), _not_worse(f"model={word}", cells, False)]
         lines.append([*line, _not_worse(f"model={word}", cells, True), f'`"{word}"`'])
-    head = ["model", "mean difference", "better", "worse", "default not worse"]
+    head = ["model", "mean difference (points)", "better", "worse", "default not worse"]
     return table(
-        [*head, "with `model=` not worse", "than the best of each case", "`model=`"], lines
+        [*head, "`model=` not worse", "`model=` not worse than the best of each case", "`model=`"],
+        lines,
     )
 
 

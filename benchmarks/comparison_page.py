@@ -56,7 +56,7 @@ def read_mnist() -> dict[str, Any]:
 
 def draw_mnist() -> None:
     rows = complete_rows(read_mnist())["rows"]
-    title = "MNIST, pools of 1000, the paper's CNN: mean over ten seeds ± one standard error"
+    title = "MNIST, pools of 1,000 rows, the paper's CNN: mean ± standard error of ten seeds"
     methods = list(dict.fromkeys(row.method for row in rows))
     summary = summarise(rows, methods, read_mnist()["sizes"])
     draw_curves(summary, SHOWN, title, "test accuracy", DOCS / "comparison.png")
@@ -127,7 +127,7 @@ def complete_rows(record: pages.Row) -> dict[str, Any]:
     rows = [Row(**row) for row in record["rows"] if row["method"] != WHOLE]
     whole = {size: complete_seeds(rows, size) for size in record["sizes"]}
     sizes = [size for size in whole if whole[size]]
-    heads = [f"{size} points, {len(whole[size])} seeds" for size in sizes]
+    heads = [f"{size} rows, {len(whole[size])} seeds" for size in sizes]
     kept = [row for row in rows if row.seed in whole[row.size]]
     return {"rows": kept, "sizes": sizes, "heads": heads}
 

@@ -120,8 +120,13 @@ def pivot(
 
 
 def format_count(number: int) -> str:
-    """A whole number with spaces between its thousands."""
-    return f"{number:,}".replace(",", " ")
+    """A whole number with commas between its thousands."""
+    return f"{number:,}"
+
+
+def group_thousands(text: str) -> str:
+    """Replace the spaces between thousands, which names in records have, by commas."""
+    return re.sub(r"(?<=\d) (?=\d{3}(?!\d))", ",", text)
 
 
 def join_words(words: Sequence[str]) -> str:
@@ -144,8 +149,8 @@ def describe_run(record: Row) -> str:
     machine = record["machine"]
     card = f", {machine['gpu']}" if machine["gpu"] else ""
     return (
-        f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch "
-        f"{machine['torch']}."
+        f"Recorded by `{record['command']}` on {machine['processor']} ({machine['cores']} "
+        f"cores{card}) with torch {machine['torch']}."
     )
 
 
@@ -167,7 +172,7 @@ def _environment() -> jinja2.Environment:
 def render(page: str, *modules: ModuleType, **names: Any) -> str:
     """A page from its template, which uses the names of these modules, and further names."""
     known = {name: value for module in modules for name, value in vars(module).items()}
-    return _environment().get_template(page).render(known | names)
+    return group_thousands(_environment().get_template(page).render(known | names))
 
 
 @contextmanager

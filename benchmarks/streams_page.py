@@ -102,7 +102,8 @@ def batch_scores(rows: Rows, count: int) -> Scores:
 
 def batch_words(count: int, found: Scores) -> str:
     accuracies = join_words([f"{one['ridge']:.1f}" for one in found.values()])
-    return f"{format_count(count)} rows in batches of {join_words(list(map(str, found)))}: {accuracies}"
+    sizes = join_words([format_count(size) for size in found])
+    return f"{format_count(count)} rows in batches of {sizes}: {accuracies}"
 
 
 def shared_span(found: Sequence[Scores], usual: int) -> str:
@@ -200,12 +201,12 @@ MNIST = (
     ("Moments, elimination", ("Reservoir sampling", "Streaming coreset", *OTHERS), "streaming"),
     ("Moments, elimination, equal prior", ("Reservoir", "Coreset", *OTHERS), "imbalanced"),
 )
-#: Rows of the tables of tasks, and their names in a sentence.
+#: Rows of the tables of tasks, and their names on the page.
 TASKS = {
     "Joint moments, elimination": "`JointReplay`",
-    "Joint moments, gradient": '`strategy="gradient"`',
+    "Joint moments, gradient": '`JointReplay(strategy="gradient")`',
     "Coreset": "`ReplayMemory` with the paper's coreset",
-    "Uniform sampling": "with random samples",
+    "Uniform sampling": "`ReplayMemory` with random samples",
 }
 Cells = dict[str, Cell]
 
@@ -230,27 +231,25 @@ def imbalanced_gain(streams: Sequence[Cells]) -> str:
     return less(*(streams[1][key] for key in IMBALANCED))
 
 
-def task_words() -> str:
+def task_table() -> str:
     found = {(cell.problem, cell.row.key): cell for cell in read_book().cells("continual")}
-    parts = []
-    for problem in ("PermMNIST", "SplitMNIST"):
-        shown = {name: found[problem, key] for key, name in TASKS.items()}
-        means = (f"{name} {cell:.1f}" for name, cell in shown.items())
-        parts.append(f"{problem}: {', '.join(means)}")
-    return "; ".join(parts)
+    problems = ("PermMNIST", "SplitMNIST")
+    body = [
+        [name, *(f"{found[problem, key]:.1f}" for problem in problems)]
+        for key, name in TASKS.items()
+    ]
+    return table(["memory", *problems], body)
 
 
-def normalised_words() -> str:
+def normalised_table() -> str:
     found = {cell.row.key: cell for cell in read_book().cells("cifar-normalised")}
-    parts = []
+    body = []
     for way in WAYS:
         ours, uniform, coreset = (found[f"{key}, {way}"] for key in NORMALISED)
-        parts.append(
-            f"with {way} {ours:.1f} ({ours.seeds} seeds), "
-            f"{less(ours, uniform)} against random samples and {less(ours, coreset)} against the "
-            "paper's coreset"
-        )
-    return "; ".join(parts)
+        gaps = (less(ours, other) for other in (uniform, coreset))
+        body.append([way, f"{ours:.1f}", str(ours.seeds), *gaps])
+    head = ["normalisation", "accuracy", "seeds", "minus random samples"]
+    return table([*head, "minus the paper's coreset"], body)
 
 
 def mnist_columns() -> list[tuple[Cell, list[Cell]]]:

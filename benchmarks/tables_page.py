@@ -260,11 +260,11 @@ def draw_others(axes: Any) -> None:
 
 #: Rows of the record of a GPU, and their names in the table.
 ON_A_GPU = {
-    "CNN kernel, 1000 × 1000 MNIST, float32": "kernel of the paper's CNN, 1000 × 1000 MNIST images",
-    "ResNet-18 kernel, 1000 × 1000 CIFAR-10, float32": "kernel of its ResNet-18, 1000 × 1000 CIFAR-10 images",
-    "400 of 10 000 from a stored Gram matrix, squared error, float64": "400 of 10 000 points from a stored matrix, squared error",
-    "400 of 10 000 from a stored Gram matrix, cross-entropy, float64": "the same by cross-entropy",
-    "1000 of 50 000 × 2048 features, squared error, float64": "1000 of 50 000 × 2048 features",
+    "CNN kernel, 1000 × 1000 MNIST, float32": "kernel of the paper's CNN, 1,000 × 1,000 MNIST images",
+    "ResNet-18 kernel, 1000 × 1000 CIFAR-10, float32": "kernel of its ResNet-18, 1,000 × 1,000 CIFAR-10 images",
+    "400 of 10 000 from a stored Gram matrix, squared error, float64": "selecting 400 of 10,000 rows from a stored matrix, squared error",
+    "400 of 10 000 from a stored Gram matrix, cross-entropy, float64": "the same with the cross-entropy",
+    "1000 of 50 000 × 2048 features, squared error, float64": "selecting 1,000 of 50,000 rows of 2,048 features",
 }
 
 

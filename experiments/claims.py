@@ -183,11 +183,11 @@ def check_tasks(book: Book) -> Answer:
 
 
 def check_half_accuracy(book: Book) -> Answer:
-    """Figure 3b: not more than δ below 50%, by the largest run with exact slopes. That selection
-    draws nothing, so the error is that of the test images. Landmarks, which are not the paper's
-    slopes, are shown."""
+    """Figure 3b: not more than δ below 50%, by the largest run with exact gradients. That selection
+    draws nothing, so the error is that of the test images. Landmarks, which are not in the paper,
+    are shown."""
     words = []
-    for name, how in (("pooled_whole", "landmarks"), ("pooled_regression", "exact slopes")):
+    for name, how in (("pooled_whole", "landmarks"), ("pooled_regression", "exact gradients")):
         record = read_record(name)
         runs = where(record["rows"], method="coreset, optimised weights")
         size, pool = max((row["size"], row["pool"]) for row in runs)
@@ -196,7 +196,8 @@ def check_half_accuracy(book: Book) -> Answer:
         gap = Gap(
             100 * share - HALF_ACCURACY, 100 * (share * (1 - share) / record["tested"]) ** 0.5
         )
-        words.append(f"{found.mean():.1f}% ({len(found)}) from {pool} images by {how}")
+        seeds = f"{len(found)} seeds" if len(found) > 1 else "one run"
+        words.append(f"{found.mean():.1f}% ({seeds}) from {pool:,} images with {how}")
     return Answer(no_worse([(gap, CIFAR_MARGIN)]), f"{', '.join(words)}; difference {gap}")
 
 
@@ -211,7 +212,7 @@ def check_first_picks(book: Book) -> Answer:
         raise Absent("picks")
     full = sum(one["classes_in_first_ten"] == 10 for one in runs)
     ratio = sum(one["eights"] for one in runs) / sum(one["ones"] for one in runs)
-    words = f"ten classes for {full} of {len(runs)} seeds; {ratio:.1f} eights per one"
+    words = f"ten classes for {full} of {len(runs)} seeds; {ratio:.1f} eights for each one"
     for verdict, side in ((Verdict.HOLDS, "greater"), (Verdict.FAILS, "less")):
         if stats.binomtest(full, len(runs), MAJORITY, alternative=side).pvalue < 0.05:
             return Answer(verdict, words)
@@ -257,7 +258,7 @@ PAPER_SPEEDUP = 200
 def check_outer_step(book: Book) -> Answer:
     """Compare the outer step with the published speed-up, for a ResNet-18."""
     rows = read_record("outer_step")["rows"]
-    words = ", ".join(f"{row['ratio']:.0f} times with {row['size']} points" for row in rows)
+    words = ", ".join(f"{row['ratio']:.0f} times with {row['size']} images" for row in rows)
     holds = min(row["ratio"] for row in rows) >= PAPER_SPEEDUP
     return Answer(Verdict.HOLDS if holds else Verdict.FAILS, words)
 

@@ -68,7 +68,7 @@ def count_verdicts() -> dict[str, int]:
 def plan_table(claims: list[tuple[Claim, Answer]]) -> str:
     """For each claim that is not resolved the comparison that needs the most seeds."""
     head = ["claim", "comparison", "seeds", "difference", "paired spread", "δ", "seeds at δ"]
-    head += ["at the difference", "minutes, all comparisons"]
+    head += ["at the difference", "minutes"]
     patterns = "{claim} | {label} | {seeds} | {gap} | {paired_spread:.2f} | {margin} | {needed}"
     body = []
     for claim, answer in claims:
@@ -131,7 +131,7 @@ def list_deviations(book: Book) -> list[str]:
         "mixed": _list_mixed(book),
         "authors": _score_authors(),
         "acquiring": _score_acquiring(book),
-        "tested": read_record("pooled_regression")["tested"],
+        "tested": pages.format_count(read_record("pooled_regression")["tested"]),
     }
     return [words.format(**facts).strip() for words in WORDS]
 
@@ -170,7 +170,7 @@ def _list_mixed(book: Book) -> str:
         for (problem, key), counts in kinds.items():
             if len(counts) > 1:
                 parts = " and ".join(f"{count} in {kind}" for kind, count in sorted(counts.items()))
-                found.append(f"{key} of the table {name!r} on {problem} mixes them: {parts}.")
+                found.append(f"The runs of {key} on the {name} stream of {problem} mix them: {parts}.")
     return " ".join(found)
 
 

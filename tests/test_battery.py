@@ -51,7 +51,7 @@ def test_methods_are_compared_by_paired_differences():
     same = rows({"class-balanced": chance, "default": chance, "uniform": chance})
     assert {line["rank"] for line in battery_page.standing(same, False)} == {2}  # ties share ranks
     turned = rows({"class-balanced": above, "default": chance})
-    assert battery_page.losses(turned, False) == ["wine, 5 points, knn (-0.103)"]
+    assert battery_page.losses(turned, False) == ["wine, 5 rows, knn (-0.103)"]
 
 
 def five_classes():
