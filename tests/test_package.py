@@ -20,7 +20,7 @@ def test_readme_links_are_absolute():
     assert re.findall(r"\]\((?!https?://)", readme)
     assert not re.findall(r"\]\((?!https?://)", alone)
     assert "https://arxiv.org/abs/2006.03875" in alone
-    assert "*Thirty of 1797 digits, the most useful first*" in alone
+    assert "*Thirty of 1,797 images of digits, the most useful first*" in alone
 
 
 def test_lowest_versions_are_those_of_the_bounds():
