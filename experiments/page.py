@@ -170,7 +170,9 @@ def _list_mixed(book: Book) -> str:
         for (problem, key), counts in kinds.items():
             if len(counts) > 1:
                 parts = " and ".join(f"{count} in {kind}" for kind, count in sorted(counts.items()))
-                found.append(f"The runs of {key} on the {name} stream of {problem} mix them: {parts}.")
+                found.append(
+                    f"The runs of {key} on the {name} stream of {problem} mix them: {parts}."
+                )
     return " ".join(found)
 
 
