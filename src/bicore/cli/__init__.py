@@ -1,1 +1,1 @@
-"""The command ``bicore``: one file for each subcommand."""
+"""The command ``bicore``."""

@@ -165,13 +165,10 @@ def _make_app() -> Any:
     import typer
 
     from bicore.cli.compare import compare
-    from bicore.cli.contexts import contexts
     from bicore.cli.options import as_command, print_version
-    from bicore.cli.predict import predict
-    from bicore.cli.query import query
-    from bicore.cli.select import estimate, select
+    from bicore.cli.select import contexts, estimate, query, select
     from bicore.cli.show import doctor, show
-    from bicore.cli.stream import stream
+    from bicore.cli.stream import predict, stream
     from bicore.cli.worth import worth
 
     app = typer.Typer(

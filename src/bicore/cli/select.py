@@ -1,10 +1,11 @@
-"""``bicore select`` and ``bicore estimate``."""
+"""The verbs that select rows: ``select``, ``estimate``, ``query`` and ``contexts``."""
 
 from __future__ import annotations
 
 import glob
+import json
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +19,7 @@ from bicore.cli.options import (
     check_folder,
     check_method,
     option,
+    read_names,
     read_regulariser,
     read_shares,
     read_size,
@@ -28,7 +30,7 @@ from bicore.cli.options import (
 from bicore.cli.options import Limits as CommonLimits
 from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json, print_note
 from bicore.defaults import MODELS
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 
 if TYPE_CHECKING:
     from bicore.evaluate.worth import Appraisal
@@ -389,3 +391,160 @@ def _holds_shards(folder: Path) -> bool:
 
     endings = {path.suffix.lower() for path in files_below(folder)}
     return not endings.isdisjoint(ENDINGS) and endings.isdisjoint(images.ENDINGS)
+
+
+@dataclass(frozen=True)
+class PartlyLabelled(Data):
+    """A table in which some labels are missing."""
+
+    source: str = source_argument(words="Table file, such as .csv, .jsonl or .parquet.")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows to select."""
+
+    panel: ClassVar[str] = "Method"
+    size: int = option("Number of rows to label next.", "N", default=MISSING)
+    classes: str | None = option(
+        "Comma-separated labels that annotators may give; others are refused (default: any).",
+        "LABELS",
+    )
+    random_state: int = seed_option()
+
+
+@dataclass(frozen=True)
+class NextRows(Files):
+    """How the rows are printed and written."""
+
+    out: Path | None = option("Write the selected rows with all columns (.csv, .parquet).", "FILE")
+
+
+def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: NextRows) -> None:
+    """Select the rows of a table to label next.
+
+    Rows with an empty --target are the candidates; the other rows are the labelled data.
+
+    Example: bicore query texts.csv --embeddings e.npy --target intent --size 77 --out next.csv
+    """
+    with exit_on_interrupt():
+        import numpy as np
+
+        from bicore.active import query_by_variance
+        from bicore.cli.answer import finish
+    output.check(out=(".csv", ".parquet"))
+    if rows.target is None or rows.source == "-":
+        raise InputError(
+            "bicore query needs a file and --target COLUMN (empty where a label is missing)."
+        )
+    known = replace(rows, drop_missing_target=True).open().data
+    dropped = ",".join(filter(None, (rows.drop, rows.target)))
+    source = replace(rows, target=None, drop=dropped).open(needs_target=False)
+    free = np.setdiff1d(np.arange(len(source.data)), known.ids)
+    if not len(free):
+        raise InputError(f"--target {rows.target} has no empty cell; no row is left to label.")
+    check_integer("--size", batch.size, most=len(free), fix="the number of rows without a label")
+    y = np.asarray(known.y)
+    # compared as text, because the labels may be numbers
+    wrong = np.isin(y.astype(str), read_names(batch.classes or ""), invert=True)
+    if batch.classes is not None and wrong.any():
+        first = int(wrong.argmax())
+        raise InputError(
+            f"--target {rows.target} is {y[first].item()!r} in row {known.ids[first]}, which is "
+            "not in --classes; correct the label, or add it to --classes."
+        )
+    output.print_note(f"{source.name}: {len(known)} rows with a label, {len(free)} without")
+    x, runtime = source.data.x, limits.runtime(progress=not output.quiet)
+    coreset = query_by_variance(
+        x[known.ids], y, x[free], batch.size, random_state=batch.random_state, runtime=runtime
+    )
+    chosen = free[coreset.indices]
+    coreset = replace(coreset, indices=chosen, ids=chosen)
+    answer = Answer(output.json, output.quiet, output.force, out=output.out)
+    finish(source.name, source, coreset, answer, None, None)
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The contexts to select."""
+
+    panel: ClassVar[str] = "Method"
+    size: int = option("Number of rows of each context.", "M", default=MISSING)
+    contexts: int = option("Number of contexts.", "N", default=8)
+    random_state: int = seed_option()
+    exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
+
+
+@dataclass(frozen=True)
+class ContextFile(Files):
+    """How the contexts are printed and written."""
+
+    out: Path | None = option(
+        "Write a list of row numbers for each context (.json; the first row is 0), or the rows "
+        "with the number of their context (.csv, .parquet).",
+        "FILE",
+    )
+
+
+def contexts(rows: Data, wanted: Contexts, limits: CommonLimits, output: ContextFile) -> None:
+    """Select small training sets for TabPFN and similar models.
+
+    Each set is called a context. Fit one model to each context and average their predictions.
+
+    Example: bicore contexts table.csv --target label --size 200 --out contexts.json
+    """
+    with exit_on_interrupt():
+        from bicore import api
+        from bicore.cli.answer import shorten
+        from bicore.files import replacing
+    output.check(out=(".json", ".csv", ".parquet"))
+    source = rows.open(memory=limits.memory)
+    x, y, count = source.data.x, source.data.y, len(source.data)
+    if y is None:
+        raise InputError(f"{source.name} has no labels or targets, which contexts need.")
+    check_integer("--size", wanted.size, most=count, fix="the number of rows")
+    check_integer("--contexts", wanted.contexts, most=count, fix="the number of rows")
+    if output.out is not None and output.out.suffix.lower() != ".json" and source.table is None:
+        raise InputError(f"--out {output.out}: {source.name} is not a table; use .json.")
+    shape = "×".join(map(str, x.shape[1:]))
+    output.print_note(f"{source.name}: {count} rows of {shape} features")
+    output.print_note(*(f"  {note}" for note in source.notes))
+    found = api.contexts(
+        x,
+        y,
+        wanted.size,
+        wanted.contexts,
+        random_state=wanted.random_state,
+        runtime=limits.runtime(progress=not output.quiet),
+        exact=wanted.exact,
+    )
+    answer = {"contexts": [one.tolist() for one in found], "size": wanted.size, "n": count}
+    if output.out is not None:
+        try:
+            with replacing(output.out, overwrite=output.force) as path:
+                _save_contexts(path, source, found)
+        except OSError:  # the contexts may have taken long
+            print_json(answer)
+            raise
+    if output.json:
+        print_json(answer)
+        return
+    if output.out is None:
+        rows_of = (f"context {k}: rows {shorten(one)}" for k, one in enumerate(found, 1))
+        print_answer(*rows_of)
+    if not output.quiet:
+        place = "" if output.out is None else f", written to {output.out}"
+        print_answer(f"{len(found)} contexts of {wanted.size} of {count} rows{place}")
+
+
+def _save_contexts(path: Path, source: Source, found: list[Any]) -> None:
+    """Write row numbers, or the rows of a table with the number of their context."""
+    import numpy as np
+
+    from bicore.sources import tables
+
+    if path.suffix.lower() == ".json":
+        path.write_text(json.dumps([one.tolist() for one in found]))
+    else:
+        which = np.repeat(np.arange(1, len(found) + 1), [len(one) for one in found])
+        tables.write_rows(path, source.table, np.concatenate(found), which, "context")
