@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import typer
 
-from bicore.cli.options import Data, Files, Limits, action, option, read_names, switch
+from bicore.cli.options import Data, Files, Limits, action, option, read_names
 from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
-from bicore.defaults import BUFFERS, JUDGES, MEMORIES, METHODS, SIZES
+from bicore.defaults import MEMORIES, METHODS, SIZES
 from bicore.errors import InputError
 
 _SIZES = ",".join(map(str, SIZES))
@@ -35,36 +35,47 @@ def _list_methods(given: bool) -> None:
 
 @dataclass(frozen=True)
 class Compared:
-    """Options of the comparison."""
+    """Options of the comparison.
+
+    Attributes
+    ----------
+    sizes
+        Numbers of rows to select (default: 10,50,100).
+    methods
+        Methods, or all; see --list (default: {METHODS}).
+    seeds
+        Number of repetitions; each draws its own pool of rows.
+    judge
+        Evaluation models, one or several: {JUDGES} (logistic: ridge if regression).
+    metric
+        Metric of the table: accuracy (default) or balanced; for regression r2 (default)
+        or mae.
+    steps
+        Training steps of mlp and cnn.
+    pool
+        Number of rows to select from (default: at most 2000; all of a stream).
+    test
+        Number of test rows (default: a quarter, or the source's own test set).
+    full_pool
+        Also train on all rows of a pool if they are more than 5000.
+    task
+        Task: auto, classification or regression.
+    kernel
+        Kernel of bilevel methods, as in select.
+    """
 
     panel: ClassVar[str] = "Comparison"
-    sizes: str | None = option(f"Numbers of rows to select (default: {_SIZES}).", "M,M,…")
-    methods: str | None = option(
-        f"Methods, or all; see --list (default: {', '.join(METHODS)}).", "NAME,NAME,…"
-    )
-    seeds: int = option("Number of repetitions; each draws its own pool of rows.", "N", default=10)
-    judge: str = option(
-        f"Evaluation models, one or several: {', '.join(JUDGES)} (logistic: ridge if regression).",
-        "NAME,NAME,…",
-        default="ridge",
-    )
-    metric: str | None = option(
-        "Metric of the table: accuracy (default) or balanced; for regression r2 (default) or mae.",
-        "NAME",
-        name="--metric --score",
-    )
-    steps: int = option("Training steps of mlp and cnn.", "N", default=1000)
-    pool: int | None = option(
-        "Number of rows to select from (default: at most 2000; all of a stream).", "N"
-    )
-    test: int | None = option(
-        "Number of test rows (default: a quarter, or the source's own test set).", "N"
-    )
-    full_pool: bool = switch(
-        "Also train on all rows of a pool if they are more than 5000.", "--full-pool"
-    )
-    task: str = option("Task: auto, classification or regression.", default="auto")
-    kernel: str = option("Kernel of bilevel methods, as in select.", "NAME", default="auto")
+    sizes: str | None = option("M,M,…")
+    methods: str | None = option("NAME,NAME,…")
+    seeds: int = option("N", default=10)
+    judge: str = option("NAME,NAME,…", default="ridge")
+    metric: str | None = option("NAME", name="--metric --score")
+    steps: int = option("N", default=1000)
+    pool: int | None = option("N")
+    test: int | None = option("N")
+    full_pool: bool = False
+    task: str = "auto"
+    kernel: str = option("NAME", default="auto")
     names: bool = field(
         default=False,
         metadata={"info": action("--list", _list_methods, "List the methods and what they need.")},
@@ -73,19 +84,31 @@ class Compared:
 
 @dataclass(frozen=True)
 class Streams:
-    """Options of a comparison of memories."""
+    """Options of a comparison of memories.
+
+    Attributes
+    ----------
+    stream
+        Compare memories of a stream instead of selections.
+    buffers
+        Memories: {BUFFERS}, or all (default: {MEMORIES}).
+    capacity
+        Number of rows to keep (default: 50).
+    order
+        Order of the rows: given (default), random or sorted (by label).
+    points
+        Number of evaluations (default: 5).
+    batch
+        Rows per update (default: 125).
+    """
 
     panel: ClassVar[str] = "Streams"
-    stream: bool = switch("Compare memories of a stream instead of selections.", "--stream")
-    buffers: str | None = option(
-        f"Memories: {', '.join(BUFFERS)}, or all (default: {', '.join(MEMORIES)}).", "NAME,NAME,…"
-    )
-    capacity: int | None = option("Number of rows to keep (default: 50).", "M")
-    order: str | None = option("Order of the rows: given (default), random or sorted (by label).")
-    points: int | None = option(
-        "Number of evaluations (default: 5).", "N", name="--evaluations --points"
-    )
-    batch: int | None = option("Rows per update (default: 125).", "B")
+    stream: bool = False
+    buffers: str | None = option("NAME,NAME,…")
+    capacity: int | None = option("M")
+    order: str | None = None
+    points: int | None = option("N", name="--evaluations --points")
+    batch: int | None = option("B")
 
     def given(self) -> dict[str, Any]:
         """Return the given options of memories."""
@@ -95,14 +118,22 @@ class Streams:
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """Options for printing, writing and drawing the comparison."""
+    """Options for printing, writing and drawing the comparison.
 
-    records: Path | None = option(
-        "File of finished results; a later run reuses them (default: in the cache folder).",
-        "FILE.jsonl|DIR",
-    )
-    picture: Path | None = option("Draw scores against size.", "FILE.png", name="--picture --plot")
-    report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
+    Attributes
+    ----------
+    records
+        File of finished results; a later run reuses them (default: in the cache
+        folder).
+    picture
+        Draw scores against size.
+    report
+        Write a self-contained HTML report (works offline).
+    """
+
+    records: Path | None = option("FILE.jsonl|DIR")
+    picture: Path | None = option("FILE.png", name="--picture --plot")
+    report: Path | None = option("FILE.html")
 
 
 def compare(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from bicore import defaults
 from bicore._version import __version__
 from bicore.cli.terminal import interrupt, print_answer, print_note
 from bicore.errors import InputError
@@ -32,42 +35,22 @@ if TYPE_CHECKING:
 ENDINGS = {"picture": (".png", ".pdf", ".svg"), "report": (".html", ".htm")}
 
 
+#: Names in help texts, such as {JUDGES}.
+_TUPLES = {name: one for name, one in vars(defaults).items() if isinstance(one, tuple)}
+_LISTS = {name: ", ".join(map(str, one)) for name, one in _TUPLES.items()}
+#: A field of a group and its help, in a section "Attributes" of the docstring.
+_ATTRIBUTE = re.compile(r"^(\w+)\n((?: {4}.+\n?)+)", re.MULTILINE)
 #: The panel that only ``--help-all`` shows.
 ADVANCED = "Advanced"
 
 
 def option(
-    words: str,
-    metavar: str | None = None,
-    *,
-    default: Any = None,
-    name: str = "",
-    advanced: bool = False,
+    metavar: str | None = None, *, default: Any = None, name: str = "", advanced: bool = False
 ) -> Any:
-    """Define an option of a group, with help and default."""
+    """Define an option of a group; the docstring of the group has its help."""
     panel = ADVANCED if advanced else None
-    info = typer.Option(*name.split(), help=words, metavar=metavar, rich_help_panel=panel)
+    info = typer.Option(*name.split(), metavar=metavar, rich_help_panel=panel)
     return field(default=default, metadata={"info": info})
-
-
-def switch(words: str, name: str, advanced: bool = False) -> Any:
-    """Define an option without a value."""
-    return option(words, default=False, name=name, advanced=advanced)
-
-
-def seed_option(words: str = "Seed for all random draws.") -> Any:
-    """Define the option of the seed."""
-    return option(words, default=0, name="--random-state --seed")
-
-
-def source_argument(more: str = "", words: str = "") -> Any:
-    """Define the source argument; ``more`` names further kinds, ``words`` replaces all."""
-    words = words or (
-        "digits, mnist, cifar10, a file (.npz, .npy, .csv, .tsv, .txt, .json, .jsonl, .parquet, "
-        f".feather, .arrow; text also .gz, .bz2, .zst, .zip), a folder of images{more}, or - (CSV "
-        "on standard input)."
-    )
-    return field(metadata={"info": typer.Argument(metavar="SOURCE", help=words)})
 
 
 def action(name: str, run: Callable[..., None], words: str) -> Any:
@@ -77,38 +60,50 @@ def action(name: str, run: Callable[..., None], words: str) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A source and its reading options."""
+    """A source and its reading options.
+
+    Attributes
+    ----------
+    source
+        digits, mnist, cifar10, a file (.npz, .npy, .csv, .tsv, .txt, .json, .jsonl, .parquet,
+        .feather, .arrow; text also .gz, .bz2, .zst, .zip), a folder of images, or - (CSV on
+        standard input).
+    target
+        Target column of a table, or several numeric columns, comma-separated.
+    labels
+        File of labels, for a .npy or sparse .npz source.
+    drop
+        Comma-separated columns to exclude.
+    drop_missing_target
+        Exclude rows of a table without a target.
+    decimal
+        Decimal separator, if it cannot be inferred.
+    missing
+        Comma-separated words for missing values, e.g. 'n.a.' (default: empty, NA, nan,
+        …).
+    encoding
+        Text encoding (default: inferred).
+    data
+        Folder with mnist or cifar10 in torchvision's layout (default: $BICORE_DATA).
+    limit
+        Read the first N rows only.
+    scale
+        Feature scaling (default: standard for tables and folders of images, none for
+        arrays, fixed constants for digits, mnist and cifar10).
+    """
 
     panel: ClassVar[str] = "Data"
-    source: str = source_argument()
-    target: str | None = option(
-        "Target column of a table, or several numeric columns, comma-separated.", "COLUMN"
-    )
-    labels: str | None = option("File of labels, for a .npy or sparse .npz source.", "FILE.npy")
-    drop: str | None = option("Comma-separated columns to exclude.", "COLUMNS")
-    drop_missing_target: bool = switch(
-        "Exclude rows of a table without a target.", "--drop-missing-target", advanced=True
-    )
-    decimal: str | None = option(
-        "Decimal separator, if it cannot be inferred.", "comma|point", advanced=True
-    )
-    missing: str | None = option(
-        "Comma-separated words for missing values, e.g. 'n.a.' (default: empty, NA, nan, …).",
-        "WORDS",
-        advanced=True,
-    )
-    encoding: str | None = option("Text encoding (default: inferred).", "NAME", advanced=True)
-    data: str | None = option(
-        "Folder with mnist or cifar10 in torchvision's layout (default: $BICORE_DATA).",
-        "DIR",
-        advanced=True,
-    )
-    limit: int | None = option("Read the first N rows only.", "N")
-    scale: str | None = option(
-        "Feature scaling (default: standard for tables and folders of images, none for arrays, "
-        "fixed constants for digits, mnist and cifar10).",
-        "standard|none",
-    )
+    source: str = field(metadata={"info": typer.Argument(metavar="SOURCE")})
+    target: str | None = option("COLUMN")
+    labels: str | None = option("FILE.npy")
+    drop: str | None = option("COLUMNS")
+    drop_missing_target: bool = option(default=False, advanced=True)
+    decimal: str | None = option("comma|point", advanced=True)
+    missing: str | None = option("WORDS", advanced=True)
+    encoding: str | None = option("NAME", advanced=True)
+    data: str | None = option("DIR", advanced=True)
+    limit: int | None = option("N")
+    scale: str | None = option("standard|none")
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -133,24 +128,38 @@ class Table:
 
 @dataclass(frozen=True)
 class Data(Table):
-    """A source with named feature columns."""
+    """A source with named feature columns.
 
-    columns: str | None = option(
-        "Comma-separated columns to use as features.", "COLUMNS", name="--columns --features"
-    )
-    embeddings: str | None = option(
-        "File of features that replace the columns of a table, one row per table row.", "FILE.npy"
-    )
+    Attributes
+    ----------
+    columns
+        Comma-separated columns to use as features.
+    embeddings
+        File of features that replace the columns of a table, one row per table row.
+    """
+
+    columns: str | None = option("COLUMNS", name="--columns --features")
+    embeddings: str | None = option("FILE.npy")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The device and the limits of the work."""
+    """The device and the limits of the work.
+
+    Attributes
+    ----------
+    device
+        Device: auto, cpu or cuda.
+    memory
+        Memory limit, e.g. 2GB (default: 4GB).
+    threads
+        Number of CPU threads (default: all).
+    """
 
     panel: ClassVar[str] = "Limits"
-    device: str = option("Device: auto, cpu or cuda.", default="auto")
-    memory: str | None = option("Memory limit, e.g. 2GB (default: 4GB).", "SIZE")
-    threads: int | None = option("Number of CPU threads (default: all).", advanced=True)
+    device: str = "auto"
+    memory: str | None = option("SIZE")
+    threads: int | None = option(advanced=True)
 
     def runtime(self, **more: Any) -> Runtime:
         """Return the limits as a runtime."""
@@ -161,11 +170,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class Output:
-    """Options for printing the answer."""
+    """Options for printing the answer.
+
+    Attributes
+    ----------
+    json
+        Print one JSON object only.
+    quiet
+        Print the result only: no progress, notes or warnings.
+    """
 
     panel: ClassVar[str] = "Output"
-    json: bool = switch("Print one JSON object only.", "--json")
-    quiet: bool = switch("Print the result only: no progress, notes or warnings.", "--quiet")
+    json: bool = False
+    quiet: bool = False
 
     def print_note(self, *notes: str) -> None:
         """Print notes, unless --quiet or --json is given."""
@@ -180,9 +197,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Files(Output):
-    """Options for printing and writing the answer."""
+    """Options for printing and writing the answer.
 
-    force: bool = switch("Overwrite existing files.", "--force")
+    Attributes
+    ----------
+    force
+        Overwrite existing files.
+    """
+
+    force: bool = False
 
     def check(self, **endings: tuple[str, ...]) -> None:
         """Refuse files that cannot be written, before any work."""
@@ -220,12 +243,24 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     app.command(cls=PanelCommand)(run)
 
 
+def _help_of(group: type) -> dict[str, str]:
+    """Return the help of each option, from the docstrings of a group and its base classes."""
+    found: dict[str, str] = {}
+    for kind in reversed(group.__mro__):
+        for name, words in _ATTRIBUTE.findall(inspect.getdoc(kind) or ""):
+            found[name] = " ".join(words.split()).format_map(_LISTS)
+    return found
+
+
 def _parameters(group: Any) -> list[inspect.Parameter]:
     """Return the options of a group as parameters of a function."""
-    hints = get_type_hints(group)
+    hints, helps = get_type_hints(group), _help_of(group)
     found = []
     for one in fields(group):
-        info = one.metadata["info"]
+        info = copy(one.metadata["info"]) if one.metadata else typer.Option()
+        if hints[one.name] is bool and info.default is ...:  # without a name it gets a --no-… too
+            info.default = f"--{one.name.replace('_', '-')}"
+        info.help = info.help or helps[one.name]
         info.rich_help_panel = info.rich_help_panel or group.panel
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         found.append(

@@ -23,13 +23,9 @@ from bicore.cli.options import (
     read_regulariser,
     read_shares,
     read_size,
-    seed_option,
-    source_argument,
-    switch,
 )
 from bicore.cli.options import Limits as CommonLimits
 from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json, print_note
-from bicore.defaults import MODELS
 from bicore.errors import InputError, check_integer
 
 if TYPE_CHECKING:
@@ -47,17 +43,23 @@ OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tol
 
 @dataclass(frozen=True)
 class Rows(Data):
-    """A source to select from."""
+    """A source to select from.
 
-    source: str = source_argument(", a folder or 'pattern' of .npy, .npz or .parquet files")
-    resize: int | None = option(
-        "Resize images to N×N (default: 32 if their sizes differ).", "N", advanced=True
-    )
+    Attributes
+    ----------
+    source
+        digits, mnist, cifar10, a file (.npz, .npy, .csv, .tsv, .txt, .json, .jsonl, .parquet,
+        .feather, .arrow; text also .gz, .bz2, .zst, .zip), a folder of images, a folder or
+        'pattern' of .npy, .npz or .parquet files, or - (CSV on standard input).
+    resize
+        Resize images to N×N (default: 32 if their sizes differ).
+    sample_weight
+        Column (or .npz array) of row weights.
+    """
+
+    resize: int | None = option("N", advanced=True)
     sample_weight: str | None = option(
-        "Column (or .npz array) of row weights.",
-        "COLUMN",
-        advanced=True,
-        name="--sample-weight --data-weights",
+        "COLUMN", name="--sample-weight --data-weights", advanced=True
     )
 
     def in_parts(self, options: dict[str, Any], runtime: Runtime) -> bool:
@@ -98,110 +100,143 @@ def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """The size of the coreset, and the problem it solves."""
+    """The size of the coreset, and the problem it solves.
+
+    Attributes
+    ----------
+    size
+        Number of rows to select: a count, a fraction (0.05), 5%, or auto (as many as
+        needed).
+    method
+        Selection method that needs no model (see compare --list).
+    model
+        Model that will be trained: {MODELS} (default: any).
+    kernel
+        Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf,
+        exponential, laplace, linear or polynomial.
+    loss
+        Loss: squared (default), cross-entropy or logistic.
+    weighting
+        Weights of the selected rows: uniform (default), final (optimised once, at the
+        end) or learned (optimised after every row).
+    inner_reg
+        Regularisation ρ: auto (default), learned, a number, relative:SHARE of the mean
+        of k(x,x) or per-point:NUMBER (multiplied by the number of selected rows).
+    task
+        Task: auto (default), classification or regression.
+    prior
+        Weight of classes: data (default) or equal.
+    quotas
+        Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take
+        turns).
+    random_state
+        Seed for all random draws.
+    """
 
     panel: ClassVar[str] = "Method"
-    size: str = option(
-        "Number of rows to select: a count, a fraction (0.05), 5%, or auto (as many as needed).",
-        "M",
-        default=MISSING,
-    )
-    method: str = option(
-        "Selection method that needs no model (see compare --list).", "NAME", default="bilevel"
-    )
-    model: str | None = option(
-        f"Model that will be trained: {', '.join(MODELS)} (default: any).", "NAME"
-    )
-    kernel: str | None = option(
-        "Kernel: auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, exponential, "
-        "laplace, linear or polynomial.",
-        "NAME",
-    )
-    loss: str | None = option("Loss: squared (default), cross-entropy or logistic.")
-    weighting: str | None = option(
-        "Weights of the selected rows: uniform (default), final (optimised once, at the end) or "
-        "learned (optimised after every row).",
-        advanced=True,
-        name="--weighting --weights",
-    )
-    inner_reg: str | None = option(
-        "Regularisation ρ: auto (default), learned, a number, relative:SHARE of the mean of k(x,x) "
-        "or per-point:NUMBER (multiplied by the number of selected rows).",
-        "REG",
-        advanced=True,
-    )
-    task: str | None = option("Task: auto (default), classification or regression.", advanced=True)
-    prior: str | None = option("Weight of classes: data (default) or equal.", advanced=True)
-    quotas: str | None = option(
-        "Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take turns).",
-        "QUOTAS",
-    )
-    random_state: int = seed_option()
+    size: str = option("M", default=MISSING)
+    method: str = option("NAME", default="bilevel")
+    model: str | None = option("NAME")
+    kernel: str | None = option("NAME")
+    loss: str | None = None
+    weighting: str | None = option(name="--weighting --weights", advanced=True)
+    inner_reg: str | None = option("REG", advanced=True)
+    task: str | None = option(advanced=True)
+    prior: str | None = option(advanced=True)
+    quotas: str | None = option("QUOTAS")
+    random_state: int = option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
 class Advanced:
-    """The search, and rows in parts."""
+    """The search, and rows in parts.
+
+    Attributes
+    ----------
+    exact
+        Use all rows (default: a sample of large data).
+    rule
+        Score of a row: auto (default), gradient, gain, first-order or reducible.
+    strategy
+        Search: auto (default), greedy, batches, exchange, elimination or simplex.
+    smooth_labels
+        Smooth labels with leave-one-out predictions: yes, no or auto (default; may
+        exclude rows).
+    candidates
+        Score N random rows at each step instead of all rows.
+    tolerance
+        With --size auto: accepted excess of the loss over that of all rows (default:
+        0.02, 2%).
+    initial
+        Continue a coreset of the same data.
+    outer
+        With a folder or pattern of files: rows on which the objective is measured
+        (X.npy,Y.npy for features and labels).
+    passes
+        With a folder or pattern of files: read all rows instead of a sample.
+    state
+        With --passes: folder to continue from if stopped.
+    executor
+        With --passes: address of a Dask scheduler, tcp://…
+    skip_bad
+        With --passes: exclude rows that are not finite.
+    """
 
     panel: ClassVar[str] = ADVANCED
-    exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
-    rule: str | None = option(
-        "Score of a row: auto (default), gradient, gain, first-order or reducible."
-    )
-    strategy: str | None = option(
-        "Search: auto (default), greedy, batches, exchange, elimination or simplex."
-    )
-    smooth_labels: str | None = option(
-        "Smooth labels with leave-one-out predictions: yes, no or auto (default; may exclude rows)."
-    )
-    candidates: int | None = option("Score N random rows at each step instead of all rows.", "N")
-    tolerance: float | None = option(
-        "With --size auto: accepted excess of the loss over that of all rows (default: 0.02, 2%).",
-        "SHARE",
-    )
-    initial: Path | None = option("Continue a coreset of the same data.", "FILE.npz")
-    outer: str | None = option(
-        "With a folder or pattern of files: rows on which the objective is measured (X.npy,Y.npy "
-        "for features and labels).",
-        "FILE",
-    )
-    passes: bool = switch(
-        "With a folder or pattern of files: read all rows instead of a sample.", "--passes"
-    )
-    state: Path | None = option("With --passes: folder to continue from if stopped.", "DIR")
-    executor: str | None = option(
-        "With --passes: address of a Dask scheduler, tcp://…", "ADDRESS", name="--executor --dask"
-    )
-    skip_bad: bool = switch("With --passes: exclude rows that are not finite.", "--skip-bad")
+    exact: bool = False
+    rule: str | None = None
+    strategy: str | None = None
+    smooth_labels: str | None = None
+    candidates: int | None = option("N")
+    tolerance: float | None = option("SHARE")
+    initial: Path | None = option("FILE.npz")
+    outer: str | None = option("FILE")
+    passes: bool = False
+    state: Path | None = option("DIR")
+    executor: str | None = option("ADDRESS", name="--executor --dask")
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
 class Limits(CommonLimits):
-    """The limits of a selection."""
+    """The limits of a selection.
 
-    dtype: str = option("Precision: float64 or float32.", default="float64", advanced=True)
-    max_seconds: float | None = option(
-        "Stop after S seconds and return the rows selected so far.", "S"
-    )
+    Attributes
+    ----------
+    dtype
+        Precision: float64 or float32.
+    max_seconds
+        Stop after S seconds and return the rows selected so far.
+    """
+
+    dtype: str = option(default="float64", advanced=True)
+    max_seconds: float | None = option("S")
 
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """How the selection is printed and written."""
+    """How the selection is printed and written.
 
-    out: Path | None = option(
-        "Write the coreset (.npz), the rows (.csv, .parquet), or images to a new folder.", "FILE"
-    )
-    picture: Path | None = option("Draw the selected rows.", "FILE.png")
-    report: Path | None = option("Write a self-contained HTML report (works offline).", "FILE.html")
-    no_worth: bool = switch(
-        "Omit the equivalent number of random rows and the scores by size from the report.",
-        "--no-worth",
-        advanced=True,
-    )
-    dry_run: bool = switch(
-        "Print the expected time and memory, and stop.", "--dry-run", advanced=True
-    )
+    Attributes
+    ----------
+    out
+        Write the coreset (.npz), the rows (.csv, .parquet), or images to a new folder.
+    picture
+        Draw the selected rows.
+    report
+        Write a self-contained HTML report (works offline).
+    no_worth
+        Omit the equivalent number of random rows and the scores by size from the
+        report.
+    dry_run
+        Print the expected time and memory, and stop.
+    """
+
+    out: Path | None = option("FILE")
+    picture: Path | None = option("FILE.png")
+    report: Path | None = option("FILE.html")
+    no_worth: bool = option(default=False, advanced=True)
+    dry_run: bool = option(default=False, advanced=True)
 
     def check(self, **endings: tuple[str, ...]) -> None:
         """Refuse files that cannot be written, and a folder that exists."""
@@ -395,29 +430,47 @@ def _holds_shards(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class PartlyLabelled(Data):
-    """A table in which some labels are missing."""
+    """A table in which some labels are missing.
 
-    source: str = source_argument(words="Table file, such as .csv, .jsonl or .parquet.")
+    Attributes
+    ----------
+    source
+        Table file, such as .csv, .jsonl or .parquet.
+    """
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows to select."""
+    """The rows to select.
+
+    Attributes
+    ----------
+    size
+        Number of rows to label next.
+    classes
+        Comma-separated labels that annotators may give; others are refused (default:
+        any).
+    random_state
+        Seed for all random draws.
+    """
 
     panel: ClassVar[str] = "Method"
-    size: int = option("Number of rows to label next.", "N", default=MISSING)
-    classes: str | None = option(
-        "Comma-separated labels that annotators may give; others are refused (default: any).",
-        "LABELS",
-    )
-    random_state: int = seed_option()
+    size: int = option("N", default=MISSING)
+    classes: str | None = option("LABELS")
+    random_state: int = option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
 class NextRows(Files):
-    """How the rows are printed and written."""
+    """How the rows are printed and written.
 
-    out: Path | None = option("Write the selected rows with all columns (.csv, .parquet).", "FILE")
+    Attributes
+    ----------
+    out
+        Write the selected rows with all columns (.csv, .parquet).
+    """
+
+    out: Path | None = option("FILE")
 
 
 def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: NextRows) -> None:
@@ -466,24 +519,39 @@ def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: Next
 
 @dataclass(frozen=True)
 class Contexts:
-    """The contexts to select."""
+    """The contexts to select.
+
+    Attributes
+    ----------
+    size
+        Number of rows of each context.
+    contexts
+        Number of contexts.
+    random_state
+        Seed for all random draws.
+    exact
+        Use all rows (default: a sample of large data).
+    """
 
     panel: ClassVar[str] = "Method"
-    size: int = option("Number of rows of each context.", "M", default=MISSING)
-    contexts: int = option("Number of contexts.", "N", default=8)
-    random_state: int = seed_option()
-    exact: bool = switch("Use all rows (default: a sample of large data).", "--exact")
+    size: int = option("M", default=MISSING)
+    contexts: int = option("N", default=8)
+    random_state: int = option(default=0, name="--random-state --seed")
+    exact: bool = False
 
 
 @dataclass(frozen=True)
 class ContextFile(Files):
-    """How the contexts are printed and written."""
+    """How the contexts are printed and written.
 
-    out: Path | None = option(
-        "Write a list of row numbers for each context (.json; the first row is 0), or the rows "
-        "with the number of their context (.csv, .parquet).",
-        "FILE",
-    )
+    Attributes
+    ----------
+    out
+        Write a list of row numbers for each context (.json; the first row is 0), or the
+        rows with the number of their context (.csv, .parquet).
+    """
+
+    out: Path | None = option("FILE")
 
 
 def contexts(rows: Data, wanted: Contexts, limits: CommonLimits, output: ContextFile) -> None:

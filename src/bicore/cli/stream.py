@@ -18,7 +18,6 @@ from bicore.cli.options import (
     option,
     read_regulariser,
     read_shares,
-    seed_option,
 )
 from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
 from bicore.defaults import BUFFERS
@@ -43,66 +42,96 @@ KINDS = {"image": "images", "embedding": "an embedding", "pixels": "pixels", "ta
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory that keeps rows."""
+    """The memory that keeps rows.
+
+    Attributes
+    ----------
+    capacity
+        Maximum number of rows to keep.
+    state
+        Folder of the state, from which a later run continues.
+    buffer
+        Kind of memory: {BUFFERS}.
+    batch
+        Rows per update.
+    every
+        Save the state every K batches.
+    random_state
+        Seed for all random draws.
+    """
 
     panel: ClassVar[str] = "Memory"
-    capacity: int = option("Maximum number of rows to keep.", "M", default=MISSING)
-    state: Path = option(
-        "Folder of the state, from which a later run continues.", "DIR", default=MISSING
-    )
-    buffer: str = option(f"Kind of memory: {', '.join(BUFFERS)}.", "NAME", default="moments")
-    batch: int = option("Rows per update.", "B", default=125)
-    every: int = option("Save the state every K batches.", "K", default=10)
-    random_state: int = seed_option()
+    capacity: int = option("M", default=MISSING)
+    state: Path = option("DIR", default=MISSING)
+    buffer: str = option("NAME", default="moments")
+    batch: int = option("B", default=125)
+    every: int = option("K", default=10)
+    random_state: int = option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
 class BufferOptions:
-    """Options of single kinds of buffers."""
+    """Options of single kinds of buffers.
+
+    Attributes
+    ----------
+    feature_map
+        moments: feature map: auto (default), rows, relu, convolutions,
+        deep-convolutions, patches, pooled, fourier, laplace or nystrom, with a width as
+        in relu:512; or the --state folder of another stream, to use its fitted map.
+    strategy
+        moments: search, auto (default), elimination, gradient, gain or exchange.
+    prior
+        moments: weight of classes: data (default), equal, or LABEL=SHARE,…
+    half_life
+        moments: half-life of a row's weight, in rows.
+    inner_reg
+        Regularisation ρ: auto (default), a number, or relative:SHARE of the mean
+        squared norm of the features; merge-reduce: also per-point:NUMBER.
+    slots
+        merge-reduce: number of slots (default: 10); a batch fills a slot of
+        capacity/slots rows.
+    method
+        merge-reduce: selection method (default: bilevel).
+    kernel
+        merge-reduce: kernel (default: auto).
+    loss
+        merge-reduce: loss, squared (default) or cross-entropy.
+    weighting
+        merge-reduce: weights in a slot, uniform (default) or learned.
+    """
 
     panel: ClassVar[str] = "Memory options"
-    feature_map: str | None = option(
-        "moments: feature map: auto (default), rows, relu, convolutions, deep-convolutions, "
-        "patches, pooled, fourier, laplace or nystrom, with a width as in relu:512; or the "
-        "--state folder of another stream, to use its fitted map.",
-        "NAME",
-        name="--feature-map",
-    )
-    strategy: str | None = option(
-        "moments: search, auto (default), elimination, gradient, gain or exchange."
-    )
-    prior: str | None = option(
-        "moments: weight of classes: data (default), equal, or LABEL=SHARE,…", "PRIOR"
-    )
-    half_life: float | None = option("moments: half-life of a row's weight, in rows.", "ROWS")
-    inner_reg: str | None = option(
-        "Regularisation ρ: auto (default), a number, or relative:SHARE of the mean squared norm "
-        "of the features; merge-reduce: also per-point:NUMBER.",
-        "REG",
-    )
-    slots: int | None = option(
-        "merge-reduce: number of slots (default: 10); a batch fills a slot of capacity/slots rows.",
-        "S",
-    )
-    method: str | None = option("merge-reduce: selection method (default: bilevel).", "NAME")
-    kernel: str | None = option("merge-reduce: kernel (default: auto).", "NAME")
-    loss: str | None = option("merge-reduce: loss, squared (default) or cross-entropy.")
-    weighting: str | None = option("merge-reduce: weights in a slot, uniform (default) or learned.")
+    feature_map: str | None = option("NAME")
+    strategy: str | None = None
+    prior: str | None = option("PRIOR")
+    half_life: float | None = option("ROWS")
+    inner_reg: str | None = option("REG")
+    slots: int | None = option("S")
+    method: str | None = option("NAME")
+    kernel: str | None = option("NAME")
+    loss: str | None = None
+    weighting: str | None = None
 
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """How the kept rows are printed and written."""
+    """How the kept rows are printed and written.
 
-    out: Path | None = option("Write the kept rows as a coreset.", "FILE.npz")
-    head: Path | None = option(
-        "moments: write the head, a ridge regression on all rows, for bicore predict.", "FILE.npz"
-    )
-    merge: str | None = option(
-        "Comma-separated --state folders of other streams with the same features, to add to the "
-        "head.",
-        "DIRS",
-    )
+    Attributes
+    ----------
+    out
+        Write the kept rows as a coreset.
+    head
+        moments: write the head, a ridge regression on all rows, for bicore predict.
+    merge
+        Comma-separated --state folders of other streams with the same features, to add
+        to the head.
+    """
+
+    out: Path | None = option("FILE.npz")
+    head: Path | None = option("FILE.npz")
+    merge: str | None = option("DIRS")
 
 
 def stream(
@@ -402,18 +431,28 @@ def _as_coreset(run: StreamRun, kept: Dataset, notes: tuple[str, ...], seconds: 
 
 @dataclass(frozen=True)
 class Rows(Table):
-    """The rows to predict."""
+    """The rows to predict.
 
-    scale: str | None = option(
-        "Feature scaling: none (default); a table is encoded as in the stream.", "none"
-    )
+    Attributes
+    ----------
+    scale
+        Feature scaling: none (default); a table is encoded as in the stream.
+    """
+
+    scale: str | None = option("none")
 
 
 @dataclass(frozen=True)
 class Predictions(Files):
-    """How predictions are printed and written."""
+    """How predictions are printed and written.
 
-    out: Path | None = option("Write the predictions, one line per row.", "FILE.csv")
+    Attributes
+    ----------
+    out
+        Write the predictions, one line per row.
+    """
+
+    out: Path | None = option("FILE.csv")
 
 
 def predict(

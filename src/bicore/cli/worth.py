@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bicore._version import __version__
 from bicore.cli.options import Data, Files, Limits, Output, check_method, option, read_size
 from bicore.cli.terminal import exit_on_interrupt, print_json
-from bicore.defaults import JUDGES, MAX_ROWS, SEEDS
+from bicore.defaults import MAX_ROWS, SEEDS
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,42 +19,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The rows to evaluate, and how."""
+    """The rows to evaluate, and how.
+
+    Attributes
+    ----------
+    size
+        Number of rows to select: a count, a fraction or 5%.
+    picks
+        Coreset to evaluate, instead of a new selection; needs a test set.
+    test
+        Test rows (default: the source's own, or a quarter held out).
+    task
+        Task: auto, classification or regression.
+    method
+        Selection method that needs no model (see compare --list).
+    kernel
+        Kernel of a bilevel method, as in select.
+    reference
+        Baseline whose rows are counted: random (and class-balanced), or a method that
+        needs no model.
+    judge
+        Evaluation model: {JUDGES} (default: logistic; ridge for regression).
+    seeds
+        Number of repetitions, at least 2.
+    random_state
+        Seed of the first repetition.
+    max_rows
+        Size of the largest random sample.
+    """
 
     panel: ClassVar[str] = "Evaluation"
-    size: str | None = option("Number of rows to select: a count, a fraction or 5%.", "M")
-    picks: Path | None = option(
-        "Coreset to evaluate, instead of a new selection; needs a test set.", "FILE.npz"
-    )
-    test: str | None = option(
-        "Test rows (default: the source's own, or a quarter held out).", "FILE"
-    )
-    task: str = option("Task: auto, classification or regression.", default="auto")
-    method: str = option(
-        "Selection method that needs no model (see compare --list).", "NAME", default="bilevel"
-    )
-    kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
-    reference: str = option(
-        "Baseline whose rows are counted: random (and class-balanced), or a method that "
-        "needs no model.",
-        "NAME",
-        default="random",
-    )
-    judge: str | None = option(
-        f"Evaluation model: {', '.join(JUDGES)} (default: logistic; ridge for regression).", "NAME"
-    )
-    seeds: int = option("Number of repetitions, at least 2.", "N", default=SEEDS)
-    random_state: int = option(
-        "Seed of the first repetition.", default=0, name="--random-state --seed"
-    )
-    max_rows: int = option("Size of the largest random sample.", "N", default=MAX_ROWS)
+    size: str | None = option("M")
+    picks: Path | None = option("FILE.npz")
+    test: str | None = option("FILE")
+    task: str = "auto"
+    method: str = option("NAME", default="bilevel")
+    kernel: str = option("NAME", default="auto")
+    reference: str = option("NAME", default="random")
+    judge: str | None = option("NAME")
+    seeds: int = option("N", default=SEEDS)
+    random_state: int = option(default=0, name="--random-state --seed")
+    max_rows: int = option("N", default=MAX_ROWS)
 
 
 @dataclass(frozen=True)
 class Answer(Files):
-    """How the worth is printed and drawn."""
+    """How the worth is printed and drawn.
 
-    picture: Path | None = option("Draw scores of random samples by size.", "FILE.png")
+    Attributes
+    ----------
+    picture
+        Draw scores of random samples by size.
+    """
+
+    picture: Path | None = option("FILE.png")
 
 
 def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) -> None:
