@@ -15,7 +15,7 @@ import numpy as np
 from bicore import frames, notebook
 from bicore._deprecated import renamed_fields, renamed_methods
 from bicore.data import Array, Dataset, scale_below_one
-from bicore.errors import InputError, NumericalWarning, check_integer, shown
+from bicore.errors import InputError, NumericalWarning, check_integer, import_extra, shown
 from bicore.files import damaged_file_error, read_state, write_state
 from bicore.types import Table
 
@@ -433,10 +433,7 @@ class Coreset:
         >>> Coreset(np.array([4, 2]), np.array([0.5, 2.0])).to_frame().weight.tolist()
         [0.5, 2.0]
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("to_frame needs pandas: pip install pandas.") from error
+        pandas = import_extra("pandas", "to_frame needs pandas", "pandas")
         return pandas.DataFrame(self._columns())
 
     def _columns(self) -> dict[str, Array]:

@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -244,12 +245,24 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     """Return the error for a name that is not one of ``options``, with the nearest one."""
     names = sorted(options)
     word = str(value).lower()
-    close = [MEANT[word]] if MEANT.get(word) in names else None
-    close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.55)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(MEANT[word] if MEANT.get(word) in names else word, names, 0.55)
     return InputError(
         f"{argument}={shown(value)} is not known; use one of {', '.join(map(repr, names))}.{hint}"
     )
+
+
+def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Suggest the nearest of some names, in a sentence after a space; empty if none is near."""
+    close = difflib.get_close_matches(word, sorted(names), n=1, cutoff=cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def import_extra(module: str, needs: str, install: str) -> Any:
+    """Import an optional library, or raise an error with the package to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(f"{needs}: pip install {install}.") from error
 
 
 def check_name(argument: str, value: object, options: Iterable[str]) -> str:
@@ -285,19 +298,16 @@ def unknown_keyword(function: str, name: str, known: Iterable[str]) -> InputErro
     """Return the error for a keyword that a function does not have."""
     if name in RUNTIME_FIELDS:
         return InputError(f"{function}() has no argument {name!r}; use runtime=Runtime({name}=…).")
-    return InputError(f"{function}() has no argument {name!r}. {_hint(name, known, 'arguments')}")
+    return InputError(f"{function}() has no argument {name!r}.{_hint(name, known, 'arguments')}")
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for an option that a method or a buffer does not have."""
-    return InputError(f"{owner} has no option {name!r}. {_hint(name, known, 'options')}")
+    return InputError(f"{owner} has no option {name!r}.{_hint(name, known, 'options')}")
 
 
 def _hint(name: str, known: Iterable[str], kind: str) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    if not close:
-        return f"Its {kind}: {', '.join(sorted(known)) or 'none'}."
-    return f"Did you mean {close[0]!r}?"
+    return did_you_mean(name, known) or f" Its {kind}: {', '.join(sorted(known)) or 'none'}."
 
 
 def as_option(argument: str, value: Any, options: type[Option]) -> Option:

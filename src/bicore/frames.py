@@ -6,13 +6,14 @@ None of these libraries is imported here unless it is needed. Arrow columns are 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bicore.errors import InputError
+from bicore.errors import InputError, import_extra
 
 Array = npt.NDArray[Any]
 
@@ -22,11 +23,8 @@ _OF_ARROW = ("polars", "pyarrow")
 
 def arrow(needs: str = "Parquet") -> Any:
     """Import pyarrow, or raise an error with the install command."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError as error:
-        raise InputError(f"{needs} needs pyarrow: pip install 'bicore[tables]'.") from error
+    pyarrow = import_extra("pyarrow", f"{needs} needs pyarrow", "'bicore[tables]'")
+    import_module("pyarrow.compute")
     return pyarrow
 
 

@@ -1,6 +1,5 @@
 """Integrations with other libraries, one file each; none is imported by default."""
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -28,10 +27,10 @@ def missing_base(words: str) -> type:
     return Missing
 
 
-def accept_old_options(init: Callable[..., None]) -> Callable[..., None]:
+def accept_old_options(sampler: Any) -> Any:
     """Accept the keywords of a sampler of version 0.2: ``method`` and options of the method."""
 
-    @wraps(init)
+    @wraps(sampler.__init__)
     def call(self: Any, *args: Any, **given: Any) -> None:
         if "method" in given:
             warn("method=", "selector=")
@@ -43,5 +42,6 @@ def accept_old_options(init: Callable[..., None]) -> Callable[..., None]:
             given["selector"] = build_selector(given.get("selector", "bilevel"), **old)
         known(self, *args, **given)
 
-    known = renamed_keywords()(init)
-    return call
+    known = renamed_keywords()(sampler.__init__)
+    sampler.__init__ = call
+    return sampler

@@ -39,6 +39,7 @@ __all__ = ["CoresetSampler"]
 DENSE_NUMBERS = 20_000_000
 
 
+@accept_old_options
 class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
     """Under-sample classes to the rows that train a model almost as well.
 
@@ -90,7 +91,6 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         **dict.fromkeys(("selector", "random_state", "runtime"), "no_validation"),
     }
 
-    @accept_old_options
     def __init__(
         self,
         *,

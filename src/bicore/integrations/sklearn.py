@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn import get_config
@@ -15,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
 
 from bicore import arguments, frames
-from bicore._deprecated import renamed_keywords
+from bicore._deprecated import renamed_fields
 from bicore.api import select
 from bicore.data import Array, Dataset, Task, scale_to_mean_one
 from bicore.errors import InputError, check_integer, check_name
@@ -32,6 +33,8 @@ __all__ = ["CoresetClassifier", "CoresetRegressor", "CoresetSampler"]
 SHARE, FEWEST = 0.1, 100
 
 
+@accept_old_options
+@dataclass(eq=False, repr=False)
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
@@ -86,23 +89,13 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     (20, 64)
     """
 
-    @accept_old_options
-    def __init__(
-        self,
-        size: int | float | str | None = None,
-        *,
-        selector: str | Selector = "bilevel",
-        sampling_strategy: str | Mapping[Any, int] | Callable[..., Any] | None = None,
-        tolerance: float = 0.02,
-        random_state: RandomState = 0,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.size = size
-        self.selector = selector
-        self.sampling_strategy = sampling_strategy
-        self.tolerance = tolerance
-        self.random_state = random_state
-        self.runtime = runtime
+    size: int | float | str | None = None
+    _: KW_ONLY
+    selector: str | Selector = "bilevel"
+    sampling_strategy: str | Mapping[Any, int] | Callable[..., Any] | None = None
+    tolerance: float = 0.02
+    random_state: RandomState = 0
+    runtime: Runtime | None = None
 
     def fit(
         self, X: Matrix, y: Numbers | None = None, sample_weight: Numbers | None = None
@@ -261,16 +254,15 @@ def _has(method: str) -> Callable[[Callable[..., Any]], Any]:
     return cast(Callable[[Callable[..., Any]], Any], available_if(check))
 
 
+@renamed_fields()
+@dataclass(eq=False, repr=False)
 class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A model that is fitted on the rows of a sampler."""
 
+    estimator: Estimator
+    sampler: Sampler | None = None
     #: Task of the selection, if the sampler does not set it.
-    _task: Task
-
-    @renamed_keywords()
-    def __init__(self, estimator: Estimator, sampler: Sampler | None = None) -> None:
-        self.estimator = estimator
-        self.sampler = sampler
+    _task: ClassVar[Task]
 
     def fit(self, X: Matrix, y: Numbers, sample_weight: Numbers | None = None) -> Any:
         """Select rows and fit the model on them.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from bicore._deprecated import renamed_keywords
+from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.api import contexts
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
@@ -63,23 +64,16 @@ def _reads_contexts(model: Any) -> bool:
     return "inference_config" in names and "n_estimators" in names
 
 
+@renamed_fields()
+@dataclass(eq=False, repr=False)
 class _ContextModel(BaseEstimator):  # type: ignore[misc]
     """A model fitted on contexts; predictions are averaged."""
 
-    @renamed_keywords()
-    def __init__(
-        self,
-        estimator: Estimator,
-        size: int = 500,
-        n_contexts: int = 8,
-        random_state: RandomState = 0,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.size = size
-        self.n_contexts = n_contexts
-        self.random_state = random_state
-        self.runtime = runtime
+    estimator: Estimator
+    size: int = 500
+    n_contexts: int = 8
+    random_state: RandomState = 0
+    runtime: Runtime | None = None
 
     def fit(self, X: Matrix, y: Numbers) -> Any:
         """Select contexts and fit the estimator on them.

@@ -13,7 +13,7 @@ import numpy as np
 from bicore._deprecated import renamed_keywords
 from bicore.coreset import Coreset
 from bicore.data import Array
-from bicore.errors import InputError
+from bicore.errors import import_extra
 from bicore.evaluate.records import Entry, Summary
 from bicore.evaluate.worth import Equivalent, Worth
 from bicore.files import replacing
@@ -33,11 +33,8 @@ COLOURS = 10
 
 def new_figure() -> Any:
     """Make an empty figure that needs no display."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("pictures need matplotlib: pip install 'bicore[pictures]'.") from error
-    return Figure(layout="constrained")
+    module = import_extra("matplotlib.figure", "pictures need matplotlib", "'bicore[pictures]'")
+    return module.Figure(layout="constrained")
 
 
 def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple[Any, Any]:

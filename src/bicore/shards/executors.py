@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.errors import InputError, WorkerLostError
+from bicore.errors import InputError, WorkerLostError, import_extra
 from bicore.runtime.context import Runtime, free_bytes
 from bicore.runtime.threads import single_thread
 from bicore.shards.counting import PartRows, PartWork
@@ -230,12 +230,9 @@ def _call_on(work: Any, shard: Shard, part: Part, rows: Any) -> Any:
 
 
 def _connect(address: str) -> Any:
+    distributed = import_extra("distributed", "a cluster needs Dask", "'bicore[dask]'")
     try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError("a cluster needs Dask: pip install 'bicore[dask]'.") from error
-    try:
-        return Client(address)
+        return distributed.Client(address)
     except (OSError, ValueError) as error:
         raise InputError(
             f"executor={address!r}: no Dask scheduler answers at this address ({error}); start one "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array, Dataset
-from bicore.errors import InputError
+from bicore.errors import InputError, import_extra
 from bicore.sources.base import Source
 from bicore.sources.reading import COPIES, NUMBER, Reading, unreadable_error
 
@@ -90,10 +90,7 @@ def copy_images(source: Source, indices: Array, out: Path) -> None:
 @contextmanager
 def _open(path: Path) -> Iterator[Any]:
     """Open an image and decode it later; errors name the file."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
+    Image = import_extra("PIL.Image", "reading images needs pillow", "'bicore[images]'")
     bombs = (Image.DecompressionBombWarning, Image.DecompressionBombError)
     try:
         with warnings.catch_warnings():

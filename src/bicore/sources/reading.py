@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import glob
 import os
 from collections import Counter
@@ -14,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bicore._deprecated import renamed_fields
-from bicore.errors import BicoreError, InputError, MemoryLimitError, check_integer, unknown_name
+from bicore.errors import (
+    BicoreError,
+    InputError,
+    MemoryLimitError,
+    check_integer,
+    did_you_mean,
+    unknown_name,
+)
 from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
 #: Bytes of a feature in float64.
@@ -159,8 +165,7 @@ def name_list(names: Sequence[str]) -> str:
 
 def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
     """Return the error for an unknown column, with the nearest name."""
-    close = difflib.get_close_matches(value, names, n=1, cutoff=0.4)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(value, names, 0.4)
     return InputError(f"{option}={value!r} is not known; the columns are {name_list(names)}.{hint}")
 
 
