@@ -100,47 +100,7 @@ class SelectorOptions(ModelOptions, total=False):
     quotas: str | Mapping[Any, int] | None
 
 
-class SelectOptions(SelectorOptions, total=False):
-    """The options of :func:`select`: the model and the search, then the source of the rows."""
-
-    columns: str | Sequence[str] | None
-    target: str | None
-    labels: Labels | Path | None
-    scale: str | None
-    drop: str | Sequence[str] | None
-    drop_missing_target: bool
-    decimal: str | None
-    missing: str | None
-    encoding: str | None
-    embeddings: Path | None
-    passes: bool
-    state: Path | None
-    executor: Executor | str | None
-    skip_bad: bool
-    shortlist: int | None
-
-
-def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Show the options of ``**options`` in a signature, with their defaults."""
-    known = inspect.signature(BilevelSelector).parameters
-    shown = []
-    for name, kind in options.__annotations__.items():
-        default = False if kind.__forward_arg__ == "bool" else None
-        one = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        one = one.replace(annotation=kind.__forward_arg__)
-        shown.append(known[name].replace(kind=one.kind) if name in known else one)
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        own = inspect.signature(function)
-        first = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        vars(function)["__signature__"] = own.replace(parameters=[*first, *shown])
-        return function
-
-    return decorate
-
-
 @renamed_keywords(VALUES, **OLD)
-@list_options(SelectOptions)
 def select(
     x: Rows | Dataset,
     y: Labels | None = None,
@@ -155,7 +115,39 @@ def select(
     model: str | torch.nn.Module | Observed | None = None,
     tolerance: float | None = None,
     exact: bool = False,
-    **options: Unpack[SelectOptions],
+    kernel: str | Kernel | Callable[..., Any] = "auto",
+    loss: str | Loss | Callable[..., Any] = "squared",
+    outer_loss: str | Loss | Callable[..., Any] | None = None,
+    inner_reg: str | float | Regulariser | Relative = "auto",
+    task: str = "auto",
+    classes: Sequence[Label] | None = None,
+    smooth_labels: bool | str | OuterTargets = "auto",
+    prior: str | Mapping[Any, float] = "data",
+    intercept: float | str = "auto",
+    inner: InnerSolver | None = None,
+    linear: LinearSolver | None = None,
+    optimiser: WeightOptimiser | None = None,
+    weighting: str = "uniform",
+    rule: str | Rule = "auto",
+    strategy: str | Strategy = "auto",
+    candidates: int | None = None,
+    first: str = "best",
+    quotas: str | Mapping[Any, int] | None = None,
+    columns: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Labels | Path | None = None,
+    scale: str | None = None,
+    drop: str | Sequence[str] | None = None,
+    drop_missing_target: bool = False,
+    decimal: str | None = None,
+    missing: str | None = None,
+    encoding: str | None = None,
+    embeddings: Path | None = None,
+    passes: bool = False,
+    state: Path | None = None,
+    executor: Executor | str | None = None,
+    skip_bad: bool = False,
+    shortlist: int | None = None,
 ) -> Coreset:
     """Select the rows that train a model almost as well as all rows.
 
@@ -243,17 +235,17 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    given = changed_options(options)
+    options = changed_options(locals())
     runtime = runtime or Runtime()
     if isinstance(model, str):
-        given, model = options_for_model(model, method, given), None
-    parts = _in_parts(x, y, sample_weight, outer, given)
+        options, model = options_for_model(model, method, options), None
+    parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:
         others = {"method": method, "model": model, "tolerance": tolerance}
         return parts.select(size, initial, random_state, runtime, exact, **others)
-    data, outer, given, notes = _load(x, y, sample_weight, outer, given, runtime, exact)
-    method, method_notes = _method_for(data, method, size, outer, given)
-    selector = build_selector(method, **given)
+    data, outer, options, notes = _load(x, y, sample_weight, outer, options, runtime, exact)
+    method, method_notes = _method_for(data, method, size, outer, options)
+    selector = build_selector(method, **options)
     _check_model(model, selector)
     refuse_tolerance(size, tolerance)
     if not len(initial) and _takes_all(selector, data, size):
@@ -287,6 +279,20 @@ def with_signature_of(other: Callable[P, Any]) -> Callable[[Callable[..., R]], C
         returned = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=returned)
         return call
+
+    return decorate
+
+
+def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Show the options of ``**options`` in a signature, with the defaults of :func:`select`."""
+    parameters = inspect.signature(select).parameters
+    shown = [parameters[name] for name in parameters if name in options.__annotations__]
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        first = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        vars(function)["__signature__"] = own.replace(parameters=[*first, *shown])
+        return function
 
     return decorate
 
