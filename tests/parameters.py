@@ -6,7 +6,7 @@ import enum
 import importlib
 import inspect
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from numpydoc.docscrape import NumpyDocString
@@ -16,13 +16,14 @@ from tests.architecture.test_docstrings import packages
 PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 HEAD = """# Parameters
 
-Every parameter of the public functions and classes, with its meaning and where it applies. Generated from the signatures and
-docstrings by `python -m tests.parameters`. The meaning is quoted from one of the callables.
+Every parameter of the public functions and classes, with its meaning and where it applies. If functions and classes describe a
+parameter differently, the most frequent description is shown; the [API](api.md) has the others. Generated from signatures and
+docstrings by `python -m tests.parameters`.
 
 | parameter | meaning | of |
 |---|---|---|
 """
-#: The callables whose words a page prefers.
+#: The callables whose words the page prefers.
 FIRST = ("bicore.select", "bicore.methods.BilevelSelector", "bicore.BilevelSelector")
 
 
@@ -50,26 +51,35 @@ def meanings(thing: object) -> dict[str, str]:
     text = NumpyDocString(inspect.getdoc(thing) or "")
     found = {}
     for names, _, lines in text["Parameters"]:
-        sentence = re.split(r"(?<=[.;])\s(?![^(]*\))", " ".join(lines).strip())[0].rstrip(";:.")
+        sentence = re.split(r"(?<=\.)\s(?![^(]*\))", " ".join(lines).strip())[0].rstrip(".")
+        if "; or " not in sentence:  # which joins the last of several choices
+            sentence = re.split(r";\s(?![^(]*\))", sentence)[0]
+        plain = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", sentence)
         for name in names.split(","):
-            found[name.strip().lstrip("*")] = sentence.replace("|", "\\|")
+            found[name.strip().lstrip("*")] = plain.replace("|", "\\|")
     return found
+
+
+def most_frequent(words: Counter[str]) -> str:
+    """The description that most callables have; the first one of equally frequent ones."""
+    return words.most_common(1)[0][0] if words else ""
 
 
 def page() -> str:
     """The text of the page."""
     public = callables()
     of = defaultdict(list)
-    said: dict[str, str] = {}
+    said: dict[str, Counter[str]] = defaultdict(Counter)
     for place in sorted(public, key=lambda name: (name not in FIRST, name.count("."), name)):
         words = meanings(public[place])
         for name in parameters(public[place]):
             of[name].append(place.removeprefix("bicore."))
             known = words.get(name, "")
-            if not said.get(name) or re.search(r"\b[Aa]s in :", said[name]):
-                said[name] = known or said.get(name, "")
+            if known and not re.search(r"\b[Aa]s in `", known):
+                # the first callables decide
+                said[name][known] += 100 if place in FIRST else 1
     rows = [
-        f"| `{name}` | {said[name]} | {', '.join(f'`{one}`' for one in sorted(of[name]))} |"
+        f"| `{name}` | {most_frequent(said[name])} | {', '.join(f'`{one}`' for one in sorted(of[name]))} |"
         for name in sorted(of, key=str.lower)
     ]
     return HEAD + "\n".join(rows) + "\n"

@@ -192,7 +192,7 @@ def test_4_a_pipe_drops_columns_and_rows_alike(command):
     words += ["--state", "s", "--drop-missing-target", "--drop"]
     assert_refused(
         command(*words, "b", "--quiet", input=text),
-        "no column can serve as a feature: id (row numbers",
+        "no column can be used as a feature: id (row numbers",
     )
     result = command(*words, "id", "--json", input=text)
     says(result, "numeric columns: b", "dropped columns: id")
@@ -414,7 +414,7 @@ def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
     words += ["--judge", "ridge", "--seeds", "2", "--method", "uniform"]
     says(command(*words, "--drop", "day"), "train.parquet: 45 rows")
     assert_refused(
-        command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature"
+        command(*words, "--drop", "v,day", "--quiet"), "no column can be used as a feature"
     )
 
 

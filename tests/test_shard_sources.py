@@ -521,7 +521,7 @@ def test_features_of_a_table_are_those_of_a_table_in_memory(tmp_path):
     assert source.shape == (2,)
     assert "column 'e'" in source.notes[0]
     write(path, pyarrow.table({"y": [1]}))
-    with pytest.raises(InputError, match="no column can serve as a feature"):
+    with pytest.raises(InputError, match="no column can be used as a feature"):
         _ = ParquetShards(path, target="y").parts
 
 

@@ -402,7 +402,7 @@ class CustomLoss(Loss):
     name : str
         Name in errors and reports.
     output_count : int, optional
-        C; default: as many as classes, or targets.
+        Number of outputs C (default: the number of classes, or of targets).
 
     Raises
     ------

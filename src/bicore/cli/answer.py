@@ -283,14 +283,14 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
         lines.append(
             f"by class: {count_classes(source.data.y[coreset.indices].ravel().tolist(), classes)}"
         )
-    lines.append(f"rows, best first (0 is the first row): {shorten(coreset.indices)}")
+    lines.append(f"rows, most useful first (the first row is 0): {shorten(coreset.indices)}")
     lines += [
         f"their row numbers in the file: {shorten(rows)}"
         for rows in _rows_in_file(source, coreset).values()
     ]
     if source is not None and source.root is not None:
         files = tables.take_rows(source.table, coreset.indices)["file"]
-        lines.append(f"files, best first: {shorten(files)}")
+        lines.append(f"files, most useful first: {shorten(files)}")
     return [*lines, *(f"written: {path}" for path in paths)]
 
 

@@ -27,7 +27,7 @@ def _list_methods(given: bool) -> None:
         from bicore.methods.registry import as_selector
     for name in KNOWN:
         selector = as_selector(name)
-        needs = {"labels": selector.needs_labels, "a model": selector.needs_model}
+        needs = {"labels": selector.needs_labels, "a network": selector.needs_model}
         needed = " and ".join(word for word, wanted in needs.items() if wanted)
         print_answer(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
     raise typer.Exit
@@ -46,18 +46,19 @@ class Compared:
     seeds
         Number of repetitions; each draws its own pool of rows.
     judge
-        Evaluation models, one or several: {JUDGES} (logistic: ridge if regression).
+        Evaluation models, one or several: {JUDGES} (for regression, logistic is
+        ridge).
     metric
         Metric of the table: accuracy (default) or balanced; for regression r2 (default)
         or mae.
     steps
         Training steps of mlp and cnn.
     pool
-        Number of rows to select from (default: at most 2000; all of a stream).
+        Number of rows to select from (default: at most 2,000; all of a stream).
     test
         Number of test rows (default: a quarter, or the source's own test set).
     full_pool
-        Also train on all rows of a pool if they are more than 5000.
+        Also train on complete pools of more than 5,000 rows.
     task
         Task: auto, classification or regression.
     kernel

@@ -75,7 +75,7 @@ class Table:
     drop
         Comma-separated columns to exclude.
     drop_missing_target
-        Exclude rows of a table without a target.
+        Exclude table rows that have no target.
     decimal
         Decimal separator, if it cannot be inferred.
     missing
@@ -86,7 +86,7 @@ class Table:
     data
         Folder with mnist or cifar10 in torchvision's layout (default: $BICORE_DATA).
     limit
-        Read the first N rows only.
+        Read only the first N rows.
     scale
         Feature scaling (default: standard for tables and folders of images, none for
         arrays, fixed constants for digits, mnist and cifar10).
@@ -175,9 +175,9 @@ class Output:
     Attributes
     ----------
     json
-        Print one JSON object only.
+        Print the result as one JSON object.
     quiet
-        Print the result only: no progress, notes or warnings.
+        Print only the result: no progress, notes or warnings.
     """
 
     panel: ClassVar[str] = "Output"

@@ -108,7 +108,7 @@ class Method:
         Number of rows to select: a count, a fraction (0.05), 5%, or auto (as many as
         needed).
     method
-        Selection method that needs no model (see compare --list).
+        Selection method that needs no trained network (see compare --list).
     model
         Model that will be trained: {MODELS} (default: any).
     kernel
@@ -490,6 +490,8 @@ def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: Next
         raise InputError(
             "bicore query needs a file and --target COLUMN (empty where a label is missing)."
         )
+    if rows.drop_missing_target:
+        raise InputError("--drop-missing-target would exclude the rows to label; omit it.")
     known = replace(rows, drop_missing_target=True).open().data
     dropped = ",".join(filter(None, (rows.drop, rows.target)))
     source = replace(rows, target=None, drop=dropped).open(needs_target=False)

@@ -32,12 +32,12 @@ class Evaluation:
     task
         Task: auto, classification or regression.
     method
-        Selection method that needs no model (see compare --list).
+        Selection method that needs no trained network (see compare --list).
     kernel
         Kernel of a bilevel method, as in select.
     reference
         Baseline whose rows are counted: random (and class-balanced), or a method that
-        needs no model.
+        needs no trained network.
     judge
         Evaluation model: {JUDGES} (default: logistic; ridge for regression).
     seeds

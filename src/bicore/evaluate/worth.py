@@ -282,7 +282,7 @@ class Worth:
             f"intervals, {self.fits} fits"
         )
         if self.conclusion.endswith("enough here"):
-            words += "; enough: the selected rows are not significantly better"
+            words += '; "enough": the selected rows are not significantly better'
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
             words += (
                 "; class-balanced samples score lower than random ones, so more rows are needed"

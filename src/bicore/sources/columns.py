@@ -286,7 +286,7 @@ def fit_columns(
             if "(text" in excluded
             else "other columns"
         )
-        raise InputError(f"no column can serve as a feature: {excluded}; give {fix}.")
+        raise InputError(f"no column can be used as a feature: {excluded}; give {fix}.")
     notes = [
         f"{heading} columns: {', '.join(names)}" for heading, names in by_heading.items() if names
     ]
@@ -360,7 +360,7 @@ def _fit_times(name: str, column: Any, found: Array, form: str | None) -> _Fitte
     sort = "dates with times" if (there % _DAY).any() else "dates"
     if cells_of(column) == "times" or form == "clock":
         sort = "times of day"
-    remark = _remark(f"{sort} → days, place in {', '.join(CYCLES[sort])}", gone)
+    remark = _remark(f"{sort} → days, time of {', '.join(CYCLES[sort])}", gone)
     return Times(name, _median(there), sort, form), remark
 
 

@@ -148,7 +148,7 @@ def encode_table(
     Raises
     ------
     InputError
-        If no column can serve as a feature, or an option names no column.
+        If no column can be used as a feature, or an option names no column.
 
     Examples
     --------

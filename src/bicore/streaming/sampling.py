@@ -303,9 +303,7 @@ def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
     assert data.y is not None
     observed = observe(context.model, data.x)
     if context.classes is None and data.y.dtype.kind in "US":
-        raise InputError(
-            "y is text; give the label of each output: model=Context(module, classes=[…])."
-        )
+        raise InputError("y is text; give the numbers of the outputs of the model instead.")
     classes = None if context.classes is None else tuple(context.classes)
     factors = replace(observed, classes=classes).gradient_factors(data.y)
     left, right = (

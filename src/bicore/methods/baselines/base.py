@@ -83,12 +83,12 @@ class Job(Request):
             found = observe(seen, self.data.x, layer=layer)
         elif len(seen) != self.total:
             raise InputError(
-                f"context.model was observed on {len(seen)} rows and data has {self.total}; "
-                "observe this data."
+                f"model was observed on {len(seen)} rows and data has {self.total}; pass "
+                "observe(network, x) of these rows."
             )
         elif layer not in (None, seen.layer):
             raise InputError(
-                f"context.model was observed at layer {seen.layer!r}; observe(…, layer={layer!r})."
+                f"model was observed at layer {seen.layer!r}; pass observe(…, layer={layer!r})."
             )
         else:
             found = seen[self.rows]
