@@ -4,16 +4,18 @@ import importlib
 import re
 import sys
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 import bicore
 from bicore import BilevelSelector, Dataset
-from bicore._deprecated import MODULES, NAMES, REMOVED
+from bicore._deprecated import KEYWORDS, MODULES, NAMES, REMOVED
 from bicore.active import query
 from bicore.cli.app import REMOVED as REMOVED_OF_COMMAND
 from bicore.cli.app import rename_options
+from bicore.errors import InputError
 from bicore.evaluate import Appraisal
 from bicore.integrations.mammoth import Buffer
 from bicore.integrations.sklearn import CoresetSampler
@@ -28,6 +30,7 @@ from bicore.sources import digits
 from bicore.streaming import MergeReduce, MomentMemory, Reservoir, VariationalLearner, as_buffer
 from tests import version_0_2
 from tests.helpers import fails, refuses
+from tests.parameters import callables, parameters
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -41,6 +44,7 @@ Y = (X[:, 0] > 0).astype(int)
         ({"weights": "binary"}, {"weighting": "uniform"}),
         ({"targets": "given"}, {"smooth_labels": False}),
         ({"large": "exact"}, {"exact": True}),
+        ({"rng": 3}, {"random_state": 3}),
     ],
 )
 def test_keywords_of_version_0_2_mean_what_the_new_ones_mean(old, new):
@@ -180,6 +184,15 @@ def test_other_words_with_a_second_meaning():
         bicore.compare(X, Y, [5], ["uniform"], 1, score="balanced")
 
 
+def test_every_public_callable_takes_the_keywords_of_version_0_2():
+    for call in callables().values():
+        known = parameters(call)
+        for old in {old for old, new in KEYWORDS if new in known} - set(known):
+            told = pytest.warns(DeprecationWarning, match=f"{old}= is deprecated")
+            with told, suppress(TypeError, InputError):
+                call(**{old: None})
+
+
 def test_two_names_for_one_argument_and_unknown_ones_are_refused():
     fails(TypeError, "old name of random_state", bicore.select, X, Y, 5, seed=1, random_state=1)
     refuses("Did you mean 'kernel'", bicore.select, X, Y, 5, kernal="rbf")
@@ -198,7 +211,7 @@ def test_removed_names_say_what_replaces_them(name):
     assert not hasattr(importlib.import_module(package), attribute)
 
 
-CALLED = (Appraisal, CoresetSampler, KCenter, Stratified, comparison_page, query)
+CALLED = (Appraisal, CoresetSampler, KCenter, Stratified, bicore.select, comparison_page, query)
 
 
 @pytest.mark.parametrize("name", [one for one in REMOVED if not one.startswith("bicore.")])

@@ -110,6 +110,7 @@ REMOVED = {
     "comparison_page.along": "leave it out (the comparison knows it)",
     "query.augmentations": "give selector=BilevelSelector(…)",
     "query.landmarks": "give selector=BilevelSelector(…)",
+    "select.exchange": "use strategy='exchange' or 'greedy'",
 }
 #: Names of fields in files of version 0.2. Fingerprints in files are those of that version too, so
 #: that such files are recognised.
@@ -140,13 +141,19 @@ OLD_WEIGHTINGS = {
     "<WeightMode.LEARNED: 'learned'>": "<WeightMode.LEARNT: 'learnt'>",
     "'learned'": "'learnt'",
 }
-#: Keywords of version 0.2 that all selectors had, and values that have other names.
-SELECTOR = {"weights": "weighting", "targets": "smooth_labels"}
+#: Keywords of version 0.2, and those that replace them in functions that have the new one alone.
+KEYWORDS = (
+    *(("seed", "random_state"), ("rng", "random_state"), ("weight", "sample_weight")),
+    *(("weights", "weighting"), ("targets", "smooth_labels"), ("large", "exact")),
+    *(("features", "columns"), ("features", "feature_map"), ("dask", "executor")),
+    *(("context", "model"), ("context", "runtime")),
+)
+#: Values of keywords that have other names.
 VALUES: dict[str, dict[Any, Any]] = {
     "weighting": {"binary": "uniform", "learnt": "learned"},
     "smooth_labels": {"given": False, "smoothed": True},
     "exact": {"approximate": False, "exact": True},
-    "passes": {"auto": True},
+    "passes": {"auto": True, "exact": True},
 }
 
 
@@ -228,12 +235,15 @@ def renamed_keywords(
                 if new in kwargs:
                     raise TypeError(f"{old}= is the old name of {new}=; give one of them.")
                 warn(f"{old}=", f"{new}=")
-                kwargs[new] = kwargs.pop(old)
-            for name, table in (values or {}).items():
-                given = kwargs.get(name)
-                if isinstance(given, (str, bool)) and given in table:
+                given = kwargs.pop(old)
+                kwargs[new] = getattr(given, "runtime", given) if new == "runtime" else given
+            for name in tables.keys() & known & kwargs.keys():
+                given, table = kwargs[name], tables[name]
+                if isinstance(given, str) and given in table:
                     warn(f"{name}={given!r}", f"{name}={table[given]!r}")
                     kwargs[name] = table[given]
+                    if name == "passes" and given == "exact":
+                        kwargs["exact"] = True
             called = type(args[0]) if function.__name__ == "__init__" else function
             for name in kwargs.keys() - known:
                 if fix := REMOVED.get(f"{called.__qualname__}.{name}"):
@@ -246,8 +256,10 @@ def renamed_keywords(
         parameters = inspect.signature(function).parameters.values()
         places = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
         known = {one.name for one in parameters} - {"self"}
-        if "random_state" in known:  # its name was seed everywhere
-            names.setdefault("seed", "random_state")
+        for old, new in KEYWORDS:
+            if new in known and old not in known:
+                names.setdefault(old, new)
+        tables = {**VALUES, **(values or {})}
         if any(one.kind is one.VAR_KEYWORD for one in parameters):
             raise TypeError(f"{function!r} takes any keyword; unknown ones cannot be refused")
         return call

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bicore import frames
-from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore._deprecated import renamed_keywords
 from bicore.arguments import Relative, as_size
 from bicore.bilevel.contract import Rule
 from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
@@ -59,14 +59,6 @@ OWN = {
     *("x", "y", "size", "indices", "coreset", "sample_weight", "outer", "initial", "start"),
     *("random_state", "runtime", "method", "model", "tolerance", "exact"),
 }
-#: Keywords of version 0.2.
-OLD = SELECTOR | {
-    "weight": "sample_weight",
-    "features": "columns",
-    "large": "exact",
-    "dask": "executor",
-}
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +92,7 @@ class SelectorOptions(ModelOptions, total=False):
     quotas: str | Mapping[Any, int] | None
 
 
-@renamed_keywords(VALUES, **OLD)
+@renamed_keywords()
 def select(
     x: Rows | Dataset,
     y: Labels | None = None,
@@ -297,7 +289,7 @@ def list_options(options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-@renamed_keywords(VALUES, **OLD)
+@renamed_keywords()
 @with_signature_of(select)
 def estimate(
     x: Any,
@@ -387,7 +379,7 @@ def estimate(
     return found if found.seconds is None else replace(found, seconds=found.seconds + loading)
 
 
-@renamed_keywords(VALUES, **OLD)
+@renamed_keywords()
 @list_options(ModelOptions)
 def reweight(
     x: Rows | Dataset,
@@ -443,7 +435,7 @@ def reweight(
     return selector.reweight(data, indices, start=start, **arguments)
 
 
-@renamed_keywords(VALUES, **OLD)
+@renamed_keywords()
 @list_options(ModelOptions)
 def influence(
     x: Rows | Dataset,

@@ -517,7 +517,7 @@ class Appraisal:
     10
     """
 
-    @renamed_keywords(most="max_rows")
+    @renamed_keywords(most="max_rows", data="x")
     @list_options(SelectorOptions)
     def __init__(
         self,
@@ -851,7 +851,7 @@ def _read_chosen(
     return start.coreset, len(start.points)
 
 
-@renamed_keywords(most="max_rows")
+@renamed_keywords(most="max_rows", data="x")
 @with_signature_of(Appraisal)
 def worth(**given: Any) -> Worth:
     """Estimate how many random rows give the same test score as the chosen ones.

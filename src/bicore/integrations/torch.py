@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, WeightedRandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
-from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore._deprecated import renamed_keywords
 from bicore.api import SelectorOptions, list_options, select
 from bicore.arguments import as_seed
 from bicore.coreset import Coreset
@@ -36,7 +36,7 @@ __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 WEIGHT = "weight"
 
 
-@renamed_keywords(VALUES, weight="sample_weight", large="exact", **SELECTOR)
+@renamed_keywords()
 @list_options(SelectorOptions)
 def select_from(
     data: Items | DataLoader[Any],

@@ -170,7 +170,7 @@ class Selector(Parameters, ABC):  # a subclass may override select or _select
         """
         raise auto_size_error()
 
-    @renamed_keywords(rng="random_state", context="model")
+    @renamed_keywords()
     def select(
         self,
         data: Dataset,

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore._deprecated import SELECTOR, VALUES, renamed_keywords
+from bicore._deprecated import renamed_keywords
 from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel.contract import (
     RULES,
@@ -268,7 +268,7 @@ class BilevelSelector(Selector, Proxy):
 
     needs_labels = True
 
-    @renamed_keywords(VALUES, **SELECTOR)
+    @renamed_keywords()
     def __init__(
         self,
         kernel: str | Kernel | Callable[..., Any] = "auto",
@@ -898,6 +898,7 @@ class BilevelSelector(Selector, Proxy):
             prepared = prepare(selector, data, outer, EngineMemory(count), as_seed(seed), runtime)
             yield prepared, prepared.fit(start.points, start.weights), clock
 
+    @renamed_keywords()
     def reweight(
         self,
         data: Dataset,
@@ -956,6 +957,7 @@ class BilevelSelector(Selector, Proxy):
             details = self.details(prepared) | own
             return verify_coreset(prepared, Coreset(*points, *outcome, provenance, details))
 
+    @renamed_keywords()
     def influence(
         self,
         data: Dataset,
@@ -990,6 +992,7 @@ class BilevelSelector(Selector, Proxy):
             result: Array = -engine.quantity(Quantity.GRADIENT).double().cpu().numpy()
             return result
 
+    @renamed_keywords()
     def predict(
         self,
         data: Dataset,

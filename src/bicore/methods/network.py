@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bicore._deprecated import renamed_keywords
 from bicore.arguments import First, argmin_by_id, step_rng
 from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
@@ -134,10 +135,11 @@ class NetworkSelector(BaselineSelector):
         check_number("inner_reg", self.inner_reg, above=0)
         check_name("curvature", self.curvature, CURVATURES)
         as_option("first", self.first, First)
-        as_option("weights", self.weighting, WeightMode)
+        as_option("weighting", self.weighting, WeightMode)
         if self.candidates is not None:
             check_integer("candidates", self.candidates, fix="or None for all rows")
 
+    @renamed_keywords()
     def select_from(
         self,
         loader: Iterable[Any],

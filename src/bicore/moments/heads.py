@@ -488,7 +488,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
         return write_state(path, head, {**own, **arrays})
 
     @staticmethod
-    @renamed_keywords(features="feature_map")
+    @renamed_keywords()
     def load(
         path: str | os.PathLike[str], feature_map: FeatureMap | torch.nn.Module | None = None
     ) -> Head:

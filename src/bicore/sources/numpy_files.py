@@ -16,6 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy_format
 
+from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
 from bicore.errors import DamagedFileError, InputError, check_integer
 from bicore.sources import parts
@@ -198,6 +199,7 @@ def _read_rows(known: StoredArray, part: Part) -> Array:
 class NpyShards(_StoredShards):
     """Rows in one or several .npy files, with labels and weights in other files."""
 
+    @renamed_keywords()
     def __init__(
         self,
         files: Files,
@@ -250,6 +252,7 @@ class NpzShards(_StoredShards):
     A file is a part; sizes come from headers.
     """
 
+    @renamed_keywords()
     def __init__(self, files: Files, sample_weight: str = "weight") -> None:
         paths = find_files(files, (".npz",))
         arrays = []

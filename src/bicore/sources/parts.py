@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames
-from bicore._deprecated import renamed_methods
+from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.data import Array, Dataset, as_features, as_labels
 from bicore.errors import InputError, check_integer
 from bicore.runtime.clock import checkpoint
@@ -452,6 +452,7 @@ MOST_ARRAYS = 3
 class ArrayShards(ShardSource):
     """Rows of arrays in memory or mapped from files; another process gets a copy."""
 
+    @renamed_keywords()
     def __init__(
         self,
         x: Any,

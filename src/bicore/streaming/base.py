@@ -79,7 +79,7 @@ class Memory(Parameters, ABC):
         first = {"capacity": self.capacity, "random_state": self.random_state}
         return {**first, **self.get_params(deep=False)}
 
-    @renamed_keywords(weight="sample_weight", context="model")
+    @renamed_keywords()
     def observe(
         self,
         data: Any,

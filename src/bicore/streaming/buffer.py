@@ -77,7 +77,7 @@ class Buffer(Memory):
         words = f"{len(self)} of {self.capacity} rows kept, {self.position} seen"
         return f"{type(self).__name__}({words})"
 
-    @renamed_keywords(weight="sample_weight", context="model")
+    @renamed_keywords()
     def update(
         self,
         x: Matrix,
@@ -258,7 +258,7 @@ class Buffer(Memory):
 class MergingBuffer(Buffer):
     """A buffer that can be merged with another one, as if its stream had come afterwards."""
 
-    @renamed_keywords(context="model")
+    @renamed_keywords()
     def merge(
         self,
         other: Self,

@@ -404,7 +404,7 @@ class MomentMemory(MergingBuffer):
         own = np.ix_(chosen, chosen)
         self._products = (found.gram[own], found.quadratic[own] / outer.share)
 
-    @renamed_keywords(features="feature_map", context="runtime")
+    @renamed_keywords()
     def with_features(
         self, feature_map: str | FeatureMap | torch.nn.Module, *, runtime: Runtime | None = None
     ) -> MomentMemory:
@@ -587,7 +587,7 @@ class MomentMemory(MergingBuffer):
             spread=1.0 if self._spread is None else self._spread,
         )
 
-    @renamed_keywords(weight="sample_weight", context="runtime")
+    @renamed_keywords()
     def forget(
         self,
         x: Matrix,
@@ -763,7 +763,7 @@ class MomentMemory(MergingBuffer):
             self._products = own["gram"], own["quadratic"]
 
     @classmethod
-    @renamed_keywords(features="feature_map")
+    @renamed_keywords()
     def load(
         cls, path: PathLike, feature_map: str | FeatureMap | torch.nn.Module | None = None
     ) -> Self:

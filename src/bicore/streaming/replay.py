@@ -53,7 +53,7 @@ class TaskMemory(Memory):
         super().__init__(capacity, random_state)
         self.tasks: list[Dataset] = []
 
-    @renamed_keywords(weight="sample_weight", context="model")
+    @renamed_keywords()
     def add_task(
         self,
         x: Matrix,
@@ -312,7 +312,7 @@ class JointReplay(TaskMemory):
     _file_kind = "MomentMemory"
     memory: MomentMemory
 
-    @renamed_keywords(OLD_PRIORS, features="feature_map", rule="strategy")
+    @renamed_keywords(OLD_PRIORS, rule="strategy")
     def __init__(
         self,
         capacity: int,
@@ -382,7 +382,7 @@ class JointReplay(TaskMemory):
             self.tasks = [] if self.memory.kept is None else self._split_tasks()
 
     @classmethod
-    @renamed_keywords(features="feature_map")
+    @renamed_keywords()
     def load(
         cls, path: PathLike, feature_map: str | FeatureMap | torch.nn.Module | None = None
     ) -> Self:

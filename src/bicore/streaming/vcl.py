@@ -266,7 +266,7 @@ class VariationalLearner:
         self.network = network.to(self.device)
         self._refined: dict[int, MeanFieldNetwork] = {}
 
-    @renamed_keywords(context="model")
+    @renamed_keywords()
     def add_task(
         self, x: Array, y: Array, model: nn.Module | None = None, runtime: Runtime | None = None
     ) -> None:
