@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, as_row_numbers
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, check_integer, check_number
 from bicore.types import RandomState
@@ -151,28 +151,16 @@ def read_initial(
     With ``continues`` the data must be those of the coreset; otherwise only the number of rows
     must match.
     """
-    n = len(data)
     coreset = coreset_or_none(initial)
     if coreset is not None:
         _check_origin(coreset, data, name, continues)
-        points = coreset.indices
-    else:
-        points = np.asarray(initial).reshape(-1)
-        if len(points) and points.dtype.kind not in "iu":
-            fix = "give integer row numbers (for a mask: np.flatnonzero(mask))"
-            raise InputError(f"{name} holds {points[:1].tolist()[0]!r}; {fix}.")
-    if len(points) and (points.min() < 0 or points.max() >= n):
-        wrong = int(points[(points < 0) | (points >= n)][0])
-        raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
-    values, counts = np.unique(points, return_counts=True)
-    if len(values) != len(points):
-        raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); give it once.")
+    points = as_row_numbers(initial, name, len(data))
     if len(points) > size:
         raise InputError(
             f"{name} has {len(points)} rows, more than size={size}; raise size to that number."
         )
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
-    return Start([int(k) for k in points], weights, coreset)
+    return Start(points.tolist(), weights, coreset)
 
 
 def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bicore import frames, notebook
 from bicore._deprecated import renamed_fields, renamed_methods
-from bicore.data import Array, Dataset, scale_below_one
+from bicore.data import MAX_INTEGER, Array, Dataset, scale_below_one
 from bicore.errors import InputError, NumericalWarning, check_integer, import_extra, shown
 from bicore.files import damaged_file_error, read_state, write_state
 from bicore.types import Table
@@ -128,6 +128,23 @@ def _check_type(name: str, value: Any, *kinds: type) -> Any:
     return value
 
 
+def as_row_numbers(given: Any, name: str, n: int | None = None) -> Array:
+    """Check row numbers: distinct integers from 0, below ``n`` if that is known."""
+    rows = np.asarray(given).reshape(-1)
+    if rows.size and rows.dtype.kind not in "iu":
+        fix = "give integer row numbers (for a mask: np.flatnonzero(mask))"
+        raise InputError(f"{name} holds {rows[0]!s}; {fix}.")
+    rows = rows.astype(np.int64)
+    wrong = rows[(rows < 0) | (rows >= (MAX_INTEGER if n is None else n))]
+    if len(wrong):
+        where = "" if n is None else f", outside 0 … {n - 1}"
+        raise InputError(f"{name} holds row {wrong[0]}{where}; rows are counted from 0.")
+    values, counts = np.unique(rows, return_counts=True)
+    if len(values) != len(rows):
+        raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); give it once.")
+    return rows
+
+
 @renamed_methods(annotated="with_details", normalised="normalise")
 @renamed_fields()
 @dataclass(frozen=True, eq=False)
@@ -178,22 +195,12 @@ class Coreset:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        indices = np.asarray(self.indices)
-        if indices.size and indices.dtype.kind not in "iu":
-            raise InputError(
-                f"indices holds {indices.flat[0]!s}; give integer row numbers (for a mask: "
-                "np.flatnonzero(mask))."
-            )
-        indices = indices.astype(np.int64)
+        indices = as_row_numbers(self.indices, "indices")
         weights = np.ones(len(indices)) if self.weights is None else np.asarray(self.weights, float)
         ids = indices if self.ids is None else np.asarray(self.ids, dtype=np.int64)
-        if len(np.unique(indices)) != len(indices):
-            raise InputError("indices holds a row twice; give each row once.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
             counts = f"{len(indices)} indices, {len(weights)} weights and {len(ids)} ids"
             raise InputError(f"a coreset has {counts}; give the same number of each.")
-        if indices.size and indices.min() < 0:
-            raise InputError(f"indices holds {indices.min()}; rows are counted from 0.")
         if weights.size and not (np.isfinite(weights).all() and weights.min() >= 0):
             raise InputError(f"weights holds {weights.min()}; weights are finite and >= 0.")
         checked = {

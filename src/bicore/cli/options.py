@@ -8,13 +8,14 @@ torch; a test compares them with those of the library.
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
@@ -51,6 +52,11 @@ def option(
     panel = ADVANCED if advanced else None
     info = typer.Option(*name.split(), metavar=metavar, rich_help_panel=panel)
     return field(default=default, metadata={"info": info})
+
+
+def argument(metavar: str) -> Any:
+    """Define a positional argument of a group."""
+    return field(metadata={"info": typer.Argument(metavar=metavar)})
 
 
 def action(name: str, run: Callable[..., None], words: str) -> Any:
@@ -93,7 +99,7 @@ class Table:
     """
 
     panel: ClassVar[str] = "Data"
-    source: str = field(metadata={"info": typer.Argument(metavar="SOURCE")})
+    source: str = argument("SOURCE")
     target: str | None = option("COLUMN")
     labels: str | None = option("FILE.npy")
     drop: str | None = option("COLUMNS")
@@ -215,15 +221,8 @@ class Files(Output):
 
 def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     """Add a command to the parser; each field of its groups becomes an option."""
-    groups: dict[str, Any] = {}
-    flat: list[inspect.Parameter] = [_HELP_ALL]
-    for name, kind in get_type_hints(verb, include_extras=True).items():
-        if is_dataclass(kind):
-            groups[name] = kind
-            flat += _parameters(kind)
-        elif name != "return":
-            own = inspect.signature(verb).parameters[name]
-            flat.append(own.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+    groups = {name: kind for name, kind in get_type_hints(verb).items() if name != "return"}
+    flat = [_HELP_ALL, *itertools.chain.from_iterable(map(_parameters, groups.values()))]
 
     @wraps(verb)
     def run(help_all: bool, **given: Any) -> None:
@@ -234,7 +233,7 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
             for name, kind in groups.items()
         }
         try:
-            verb(**made, **given)
+            verb(**made)
         except KeyboardInterrupt:
             interrupt("; no result was saved.")
 

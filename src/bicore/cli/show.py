@@ -6,12 +6,12 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore._version import __version__
+from bicore.cli.options import argument
 from bicore.cli.terminal import exit_on_interrupt, print_answer
 from bicore.errors import InputError
 
@@ -55,20 +55,26 @@ OPTIONAL = {
 }
 
 
-def show(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CORESET.npz",
-            help="File written by bicore select --out.",
-            rich_help_panel="Data",
-        ),
-    ],
-) -> None:
+@dataclass(frozen=True)
+class CoresetFile:
+    """The file to show.
+
+    Attributes
+    ----------
+    file
+        File written by bicore select --out.
+    """
+
+    panel: ClassVar[str] = "Data"
+    file: Path = argument("CORESET.npz")
+
+
+def show(coreset_file: CoresetFile) -> None:
     """Show the rows, settings and command of a coreset file.
 
     Example: bicore show picks.npz
     """
+    file = coreset_file.file
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
     with exit_on_interrupt():

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import typer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore._version import __version__
 from bicore.cli.options import (
     Files,
     Limits,
     Table,
+    argument,
     check_method,
     option,
     read_regulariser,
@@ -430,6 +429,20 @@ def _as_coreset(run: StreamRun, kept: Dataset, notes: tuple[str, ...], seconds: 
 
 
 @dataclass(frozen=True)
+class HeadFile:
+    """The head to predict with.
+
+    Attributes
+    ----------
+    head
+        Head file written by bicore stream --head.
+    """
+
+    panel: ClassVar[str] = "Data"
+    head: Path = argument("HEAD")
+
+
+@dataclass(frozen=True)
 class Rows(Table):
     """The rows to predict.
 
@@ -455,18 +468,7 @@ class Predictions(Files):
     out: Path | None = option("FILE.csv")
 
 
-def predict(
-    head: Annotated[
-        Path,
-        typer.Argument(
-            metavar="HEAD",
-            help="Head file written by bicore stream --head.",
-            rich_help_panel="Data",
-        ),
-    ],
-    data: Rows,
-    output: Predictions,
-) -> None:
+def predict(head_file: HeadFile, data: Rows, output: Predictions) -> None:
     """Predict with a head written by bicore stream --head.
 
     A head is a ridge regression on all rows of a stream. The source must have the feature columns
@@ -478,6 +480,7 @@ def predict(
     with exit_on_interrupt():
         from bicore.files import replacing
         from bicore.moments.heads import Head
+    head = head_file.head
     output.check(out=(".csv",))
     if data.scale not in (None, "none"):
         raise InputError(f"--scale {data.scale} does not apply to the rows of a head; omit it.")

@@ -77,8 +77,6 @@ class BaseComparison:
     failed: dict[str, str] = field(default_factory=dict)
     others: Sequence[Judge] = ()
     majority: bool = False
-    #: Whether rows contain the picks; a buffer changes its rows along the stream.
-    keeps_picks: ClassVar[bool] = False
     #: What sizes and seconds mean, for tables.
     along: ClassVar[str] = "rows selected"
     seconds_of: ClassVar[str] = "one selection, largest size"
@@ -220,7 +218,6 @@ class Comparison(BaseComparison):
     """A comparison of selection methods."""
 
     model_steps: int = 1000
-    keeps_picks: ClassVar[bool] = True
 
     @property
     def trainer(self) -> Judge:

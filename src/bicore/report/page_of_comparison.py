@@ -1,7 +1,7 @@
 """The page of a comparison: the best method at each size, and the picks of the first seed.
 
-All of it comes from the records: nothing is selected or trained again. Rows of older files, and
-those of streams, have no picks.
+All of it comes from the records: nothing is selected or trained again. Rows of streams have no
+picks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 
 from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
-from bicore.data import Array
 from bicore.evaluate.comparison import BaseComparison, Findings
 from bicore.evaluate.records import Entry, Row, finite
 from bicore.report.document import RowView, write_document
@@ -59,7 +58,6 @@ def comparison_page(
         "judges": [_results(run, one) for one in findings],
         "parameters": _parameters(run),
         "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
-        "unknown": _explain_missing_picks(run, known),
         "failed": [[name, why] for name, why in run.failed.items()],
         "command": command,
     }
@@ -130,20 +128,6 @@ def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> li
     return compare_recalls(ours, theirs)
 
 
-def _explain_missing_picks(run: BaseComparison, known: Selections) -> str:
-    """Name the methods without recorded picks, and how to record them; empty if there are none."""
-    seed = run.grid.seeds[0]
-    missing = {row.method for row in run.records.rows.values() if row.seed == seed}
-    missing -= {method for method, _ in known}
-    names = [name for name in run.grid.methods if name in missing]
-    if not names or not run.keeps_picks:
-        return ""
-    return (
-        f"The rows selected by {', '.join(names)} are not shown: {_file_name(run)} does not "
-        "hold them. Remove that file and run the same command again to record them."
-    )
-
-
 def _file_name(run: BaseComparison) -> str:
     return "in memory" if run.records.path is None else run.records.path.name
 
@@ -184,6 +168,10 @@ def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
     picked = np.unique([pick for row in known.values() for pick in row.picks])
     rows = order[np.searchsorted(numbers[order], picked)]
     plane, places = view.map(rows)
+    selections = {
+        cell: {"at": np.searchsorted(picked, row.picks).tolist(), "weights": row.weights or None}
+        for cell, row in known.items()
+    }
     depth = _depth([row.picks for row in known.values()])
     cards = {pick for row in known.values() for pick in row.picks[:depth]}
     picks = {
@@ -195,18 +183,10 @@ def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
         "pool": len(numbers),
         "of": len(source.data),
         "selections": [
-            [_selection(known.get((method, size)), picked) for size in grid.sizes]
-            for method in grid.methods
+            [selections.get((method, size)) for size in grid.sizes] for method in grid.methods
         ],
     }
     return {**view.as_json(), "plane": plane, "picks": picks}
-
-
-def _selection(row: Row | None, picked: Array) -> dict[str, Any] | None:
-    """Return the places of a selection's picks among all picks."""
-    if row is None:
-        return None
-    return {"at": np.searchsorted(picked, row.picks).tolist(), "weights": row.weights or None}
 
 
 def _depth(selections: Sequence[Sequence[int]]) -> int:

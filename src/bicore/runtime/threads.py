@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -69,18 +69,24 @@ def run_in_threads(work: Callable[[T], None], parts: Iterable[T], multiplication
         for part in parts:
             work(part)
         return
-    waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(threads, "bicore", torch.set_num_threads, (1,)) as pool:
-        try:
-            for part in parts:
-                waiting.append(pool.submit(work, part))
-                if len(waiting) > threads:  # one is ready for a free thread
-                    waiting.popleft().result()
-            while waiting:
-                waiting.popleft().result()
-        finally:
-            for one in waiting:
-                one.cancel()
+        for _ in results_in_order(lambda part: pool.submit(work, part), parts, threads):
+            pass  # errors of the work are raised here
+
+
+def results_in_order(submit: Callable[[T], Any], parts: Iterable[T], ahead: int) -> Iterator[Any]:
+    """Yield the results of parts in their order, with at most ``ahead`` of them submitted."""
+    waiting: deque[Any] = deque()
+    try:
+        for part in parts:
+            waiting.append(submit(part))
+            if len(waiting) > ahead:  # one is ready for a free worker
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _set(threads: int) -> None:

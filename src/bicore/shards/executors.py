@@ -7,7 +7,6 @@ executor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from bicore.errors import InputError, WorkerLostError, import_extra
 from bicore.runtime.context import Runtime, free_bytes
-from bicore.runtime.threads import single_thread
+from bicore.runtime.threads import results_in_order, single_thread
 from bicore.shards.counting import PartRows, PartWork
 from bicore.sources.parts import DaskShards, Part, Shard, ShardSource, check_chunk
 
@@ -79,7 +78,9 @@ class Threads(Executor):
             yield from (work(source, part) for part in source.parts)
             return
         with single_thread(1), ThreadPoolExecutor(self.count) as pool:
-            yield from _in_order(pool.submit, work, source, 2 * self.count)
+            yield from results_in_order(
+                lambda part: pool.submit(work, source, part), source.parts, 2 * self.count
+            )
 
 
 @dataclass
@@ -113,8 +114,10 @@ class GPUExecutor(Executor):
             yield from (work(source, part) for part in source.parts)
             return
         with ThreadPoolExecutor(self.readers) as pool:
-            read = partial(self._read, work)
-            for rows in _in_order(pool.submit, read, source, 2 * self.readers):
+            ahead = 2 * self.readers
+            for rows in results_in_order(
+                lambda part: pool.submit(self._read, work, source, part), source.parts, ahead
+            ):
                 yield work.run(self._place(source, rows))
 
     def _read(self, work: PartWork[Any], source: ShardSource, part: Part) -> PartRows:
@@ -201,7 +204,9 @@ class DaskExecutor(Executor):
         # and computed again if its worker is lost.
         try:
             held = self._client.submit(_identity, work, pure=False)
-            yield from _in_order(submit, held, source, AHEAD * threads)
+            yield from results_in_order(
+                lambda part: submit(held, source, part), source.parts, AHEAD * threads
+            )
         except Exception as error:  # Dask raises many kinds of errors if the connection is lost
             if self._client.status == "running" and not isinstance(error, CancelledError):
                 raise  # an error raised by the work
@@ -238,20 +243,3 @@ def _connect(address: str) -> Any:
             f"executor={address!r}: no Dask scheduler answers at this address ({error}); start one "
             "with 'dask scheduler', or correct the address."
         ) from error
-
-
-def _in_order(
-    submit: Callable[..., Any], work: Any, source: ShardSource, ahead: int
-) -> Iterator[Any]:
-    """Yield results in the order of the parts, with at most ``ahead`` parts submitted."""
-    waiting: deque[Any] = deque()
-    try:
-        for part in source.parts:
-            waiting.append(submit(work, source, part))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()

@@ -1,7 +1,7 @@
 
 /* The page of a comparison. The evaluation model, the method and the size update everything. */
 const { sizes, methods, judges } = facts;
-/* Picks of the first seed; streams and older records do not have them. */
+/* Picks of the first seed; streams do not have them. */
 const told = facts.picks || null;
 Object.assign(state, { place: facts.start, judge: 0, method: -1 });
 const colours = new Map(methods.map((name, code) => [name, name === facts.random ? "var(--random)" : colourOf(code, false, methods.length)]));
@@ -151,8 +151,6 @@ function movePicks() {
   moveGains(name, size);
 }
 function startPicks(redrawn) {
-  byId("unknown").textContent = facts.unknown;
-  byId("unknown").hidden = !facts.unknown;
   if (!told) return;
   const known = methods.map((_, method) => method).filter((method) => told.selections[method].some((one) => one));
   const best = own().entries.find((one) => one.best && one.size === sizes[state.place]);
