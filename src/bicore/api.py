@@ -637,10 +637,8 @@ def options_for_model(
         return options
     if method != "bilevel" or options.get("kernel", "auto") != "auto":
         given = f"method={method!r}" if method != "bilevel" else f"kernel={options['kernel']!r}"
-        raise InputError(
-            f"model={model!r} chooses the kernel of the default method, but {given} is "
-            "given; leave one of them out."
-        )
+        wrong = f"model={model!r} chooses the kernel of the default method, but {given} is given"
+        raise InputError(f"{wrong}; leave one of them out.")
     return {**options, "kernel": kernel}
 
 
@@ -649,10 +647,8 @@ def _check_model(model: Any, selector: Selector) -> None:
     if model is None:
         return
     if not isinstance(model, (torch.nn.Module, Observed)):
-        raise InputError(
-            "model must be a name such as 'linear', a torch.nn.Module or a result of observe(…); "
-            f"got {shown(model)}."
-        )
+        rule = "model must be a name such as 'linear', a torch.nn.Module or a result of observe(…)"
+        raise InputError(f"{rule}; got {shown(model)}.")
     if not selector.needs_model:
         raise InputError(
             f"model= is given, but {selector.name} uses no model; leave it out, use a method "
@@ -686,20 +682,16 @@ def as_dataset(x: Any, y: Any, sample_weight: Any) -> Dataset:
     if not isinstance(x, Dataset):
         return Dataset(x, y, sample_weight)
     if y is not None or sample_weight is not None:
-        raise InputError(
-            "x is a Dataset, which has its own labels and weights; leave y and sample_weight "
-            "out, or build another Dataset."
-        )
+        fix = "leave y and sample_weight out, or build another Dataset"
+        raise InputError(f"x is a Dataset, which has its own labels and weights; {fix}.")
     return x
 
 
 def refuse_tolerance(size: Any, tolerance: float | None) -> None:
     """Refuse a tolerance together with a given size."""
     if tolerance is not None and size != "auto":
-        raise InputError(
-            f"tolerance={tolerance!r} needs size='auto', but size is {size!r}; set size='auto' or "
-            "leave tolerance out."
-        )
+        fix = "set size='auto' or leave tolerance out"
+        raise InputError(f"tolerance={tolerance!r} needs size='auto', but size is {size!r}; {fix}.")
 
 
 def _in_parts(
@@ -740,10 +732,8 @@ def _load(
     if outer is not None and not isinstance(outer, Dataset):
         if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
             values = f" of length {len(outer)}" if isinstance(outer, (tuple, list)) else ""
-            raise InputError(
-                "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset; got "
-                f"{type(outer).__name__}{values}."
-            )
+            rule = "outer must be a tuple (x, y) or (x, y, sample_weight), or a Dataset"
+            raise InputError(f"{rule}; got {type(outer).__name__}{values}.")
         try:
             outer = Dataset(*outer)
         except InputError as error:

@@ -31,9 +31,8 @@ class First(StrEnum):
 
 def auto_size_error() -> InputError:
     """Return the error for ``size="auto"`` with a method that cannot choose a size."""
-    return InputError(
-        "size='auto' needs method='bilevel'; give a count or a fraction for other methods."
-    )
+    fix = "give a count or a fraction for other methods"
+    return InputError(f"size='auto' needs method='bilevel'; {fix}.")
 
 
 def as_size(size: Any, n: int, name: str = "size", other: str = "'auto'") -> int:
@@ -45,10 +44,8 @@ def as_size(size: Any, n: int, name: str = "size", other: str = "'auto'") -> int
     if 0 < value <= 1:  # 1.0 means all rows; 20.0 means 20 rows
         return max(1, round(value * n))
     if not whole and not value.is_integer():
-        raise InputError(
-            f"{name} must be an integer between 1 and {n}, a fraction such as 0.05, or {other}; "
-            f"got {size!r}."
-        )
+        rule = f"{name} must be an integer between 1 and {n}, a fraction such as 0.05, or {other}"
+        raise InputError(f"{rule}; got {size!r}.")
     count = int(size)
     if not 1 <= count <= n:
         raise InputError(
@@ -156,9 +153,8 @@ def read_initial(
         _check_origin(coreset, data, name, continues)
     points = as_row_numbers(initial, name, len(data))
     if len(points) > size:
-        raise InputError(
-            f"{name} has {len(points)} rows, more than size={size}; raise size to that number."
-        )
+        fix = "raise size to that number"
+        raise InputError(f"{name} has {len(points)} rows, more than size={size}; {fix}.")
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
     return Start(points.tolist(), weights, coreset)
 
@@ -167,9 +163,8 @@ def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
         mismatch = f"{known.rows} rows and data has {len(data)}"
-        raise InputError(
-            f"{name} was selected from {mismatch}; pass the data from which it was selected."
-        )
+        fix = "pass the data from which it was selected"
+        raise InputError(f"{name} was selected from {mismatch}; {fix}.")
     if not continues or known.fingerprint is None:
         return
     if known.fingerprint != data.fingerprint():

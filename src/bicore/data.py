@@ -176,9 +176,8 @@ def join_datasets(first: Dataset, second: Dataset) -> Dataset:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
         raise InputError(f"x has rows of shape {shapes}; all rows must have one shape.")
     if (first.y is None) != (second.y is None):
-        raise InputError(
-            "some rows have labels and others have none; give y for all rows or for none."
-        )
+        fix = "give y for all rows or for none"
+        raise InputError(f"some rows have labels and others have none; {fix}.")
     y = None
     if first.y is not None and second.y is not None:
         y = _concatenate("y", first.y, second.y)
@@ -217,10 +216,8 @@ def _concatenate(name: str, first: Array, second: Array) -> Array:
             _KINDS[one.dtype.kind] + (f" of shape {one.shape[1:]}" if one.ndim > 1 else "")
             for one in (second, first)
         )
-        raise InputError(
-            f"{name} holds {now}, and before it held {before}; use one kind of label or value "
-            "throughout."
-        )
+        fix = "use one kind of label or value throughout"
+        raise InputError(f"{name} holds {now}, and before it held {before}; {fix}.")
     return np.concatenate([first, second])
 
 
@@ -250,9 +247,8 @@ def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> 
 
 def _regression(y: Array) -> Targets:
     if y.dtype.kind not in "fiub":
-        raise InputError(
-            f"task='regression' needs numbers; y has dtype {y.dtype}. Use task='classification'."
-        )
+        wrong = f"task='regression' needs numbers; y has dtype {y.dtype}"
+        raise InputError(f"{wrong}. Use task='classification'.")
     values = y.astype(np.float64).reshape(len(y), -1)
     _refuse_non_finite(values, "y")
     return Targets(Task.REGRESSION, values)
@@ -268,9 +264,8 @@ def _classification(y: Array, classes: Array | None) -> Targets:
         wrong = np.flatnonzero(y != np.round(y))
         if len(wrong):
             value = f"y[{wrong[0]}] = {y[wrong[0]]}"
-            raise InputError(
-                f"{value} is not a class; give integers or text, or task='regression'."
-            )
+            fix = "give integers or text, or task='regression'"
+            raise InputError(f"{value} is not a class; {fix}.")
     present, codes = np.unique(y, return_inverse=True)
     if classes is None:
         return Targets(Task.CLASSIFICATION, codes.astype(np.int64), present)
@@ -317,9 +312,8 @@ def _as_floats(array: Array, name: str) -> Array:
     if array.dtype == np.float16:
         return array.astype(np.float32)
     if array.dtype.kind != "f":
-        raise InputError(
-            f"{name} has dtype {array.dtype}; encode text as numbers, or give a data frame."
-        )
+        fix = "encode text as numbers, or give a data frame"
+        raise InputError(f"{name} has dtype {array.dtype}; {fix}.")
     # Other byte orders and long doubles are converted to what torch supports.
     native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
     return array if array.dtype == native else array.astype(native)
@@ -387,9 +381,8 @@ def as_weights(weight: Any, n: int, name: str = "sample_weight", all_zero: bool 
         row = int(array.argmin())
         raise InputError(f"{name}[{row}] = {array[row]} is negative; drop the row or set it to 0.")
     if array.max() == 0 and not all_zero:
-        raise InputError(
-            f"{name} is zero for all {n} rows; give at least one row a positive weight."
-        )
+        fix = "give at least one row a positive weight"
+        raise InputError(f"{name} is zero for all {n} rows; {fix}.")
     return array
 
 
@@ -455,12 +448,10 @@ def _objects_to_floats(array: Array, name: str) -> Array:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         if "NAType" in str(error):
-            raise InputError(
-                f"{name} holds NA, a missing value; fill it, or drop the row."
-            ) from None
-        raise InputError(
-            f"{name} holds values that are not numbers ({error}); encode text and dates first."
-        ) from error
+            fix = "fill it, or drop the row"
+            raise InputError(f"{name} holds NA, a missing value; {fix}.") from None
+        fix = "encode text and dates first"
+        raise InputError(f"{name} holds values that are not numbers ({error}); {fix}.") from error
 
 
 #: Values in a column of objects, and the dtype of a column of them. Order matters: a bool is an int
@@ -483,10 +474,8 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
         return array.astype(np.str_)
     first = _label_type(array.flat[0])
     if first is None:
-        raise InputError(
-            f"{name}[0] = {array.flat[0]!r} is not a {role}; give numbers or text, and drop "
-            "missing values."
-        )
+        fix = "give numbers or text, and drop missing values"
+        raise InputError(f"{name}[0] = {array.flat[0]!r} is not a {role}; {fix}.")
     for position, value in enumerate(array.ravel()):
         if _label_type(value) is not first:
             raise InputError(
@@ -496,9 +485,8 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
     try:
         return array.astype(first)
     except OverflowError as error:
-        raise InputError(
-            f"{name} holds an integer beyond 64 bits; give smaller integers, or text."
-        ) from error
+        fix = "give smaller integers, or text"
+        raise InputError(f"{name} holds an integer beyond 64 bits; {fix}.") from error
 
 
 def _refuse_non_finite(array: Array, name: str) -> None:

@@ -246,9 +246,8 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     names = sorted(options)
     word = str(value).lower()
     hint = did_you_mean(MEANT[word] if MEANT.get(word) in names else word, names, 0.55)
-    return InputError(
-        f"{argument}={shown(value)} is not known; use one of {', '.join(map(repr, names))}.{hint}"
-    )
+    fix = f"use one of {', '.join(map(repr, names))}.{hint}"
+    return InputError(f"{argument}={shown(value)} is not known; {fix}")
 
 
 def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:

@@ -208,10 +208,8 @@ def read_state(
         if kind != _kind_of(writer):
             raise InputError(f"{path} is a {kind} file; give a file written by {writer}.")
         found = f"format {head.get('format')!r}, and this version reads format {version}"
-        raise InputError(
-            f"{path} has {found}; give a file written by {writer}, or use the version that wrote "
-            "it."
-        )
+        fix = f"give a file written by {writer}, or use the version that wrote it"
+        raise InputError(f"{path} has {found}; {fix}.")
     return head, arrays
 
 
@@ -246,10 +244,8 @@ def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -
     """Return the error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__
     reason = f"it has no {reason}" if isinstance(why, KeyError) else reason
-    return DamagedFileError(
-        f"{path} is not a {_kind_of(writer)} file, or it is damaged ({reason}); give a file "
-        f"written by {writer}."
-    )
+    wrong = f"{path} is not a {_kind_of(writer)} file, or it is damaged ({reason})"
+    return DamagedFileError(f"{wrong}; give a file written by {writer}.")
 
 
 @contextmanager

@@ -251,10 +251,8 @@ class Loss(ABC):
 
 def _count_classes(name: str, targets: Targets) -> int:
     if targets.classes is None:
-        raise InputError(
-            f"loss={name!r} needs class labels, and y holds numeric targets; use loss='squared' or "
-            "task='classification'."
-        )
+        fix = "use loss='squared' or task='classification'"
+        raise InputError(f"loss={name!r} needs class labels, and y holds numeric targets; {fix}.")
     return len(targets.classes)
 
 
@@ -364,10 +362,8 @@ class Logistic(Loss):
 
     def outputs(self, targets: Targets) -> int:
         if _count_classes(self.name, targets) > 2:
-            raise InputError(
-                f"loss={self.name!r} is for 2 classes and y has {targets.outputs}; use "
-                "loss='cross-entropy'."
-            )
+            wrong = f"loss={self.name!r} is for 2 classes and y has {targets.outputs}"
+            raise InputError(f"{wrong}; use loss='cross-entropy'.")
         return 1
 
     def prepare(
@@ -431,10 +427,8 @@ class CustomLoss(Loss):
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
         values = torch.func.vmap(self.function)(prediction, target)
         if values.dim() != 1:
-            raise InputError(
-                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one row; it "
-                "must return a single number."
-            )
+            wrong = f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one row"
+            raise InputError(f"{wrong}; it must return a single number.")
         return values
 
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:

@@ -55,10 +55,8 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         column = matrix.indices[bad[0]]
-        raise InputError(
-            f"{name} holds {matrix.data[bad[0]]} at row {row}, column {column}; impute the value "
-            "or drop the row."
-        )
+        wrong = f"{name} holds {matrix.data[bad[0]]} at row {row}, column {column}"
+        raise InputError(f"{wrong}; impute the value or drop the row.")
     return SparseRows(matrix)
 
 

@@ -242,10 +242,8 @@ def _cache_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be created ({error.strerror}); give --records FILE.jsonl, or set "
-            "BICORE_CACHE to a folder."
-        ) from None
+        fix = "give --records FILE.jsonl, or set BICORE_CACHE to a folder"
+        raise InputError(f"{folder} cannot be created ({error.strerror}); {fix}.") from None
     return folder
 
 

@@ -336,10 +336,8 @@ def read_size(text: str) -> int | float | str:
             size = float(text) if "." in text or "e" in text.lower() else int(text)
             if size > 0:
                 return size
-    raise InputError(
-        "--size must be a count >= 1, a fraction below 1, a percentage up to 100% or auto; got "
-        f"{text!r}."
-    )
+    rule = "--size must be a count >= 1, a fraction below 1, a percentage up to 100% or auto"
+    raise InputError(f"{rule}; got {text!r}.")
 
 
 def read_regulariser(text: str) -> Any:
@@ -369,9 +367,8 @@ def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
         try:
             numbers[int(label) if label.lstrip("-").isdigit() else label] = kind(number)
         except ValueError:
-            raise InputError(
-                f"{name} must be LABEL=NUMBER,… (cat=20,dog=5) or a word of --help; got {part!r}."
-            ) from None
+            rule = f"{name} must be LABEL=NUMBER,… (cat=20,dog=5) or a word of --help"
+            raise InputError(f"{rule}; got {part!r}.") from None
     return numbers
 
 
@@ -390,10 +387,9 @@ def check_method(name: str) -> None:
     from bicore.methods.registry import as_selector
 
     if as_selector(name).needs_model:
-        raise InputError(
-            f"--method {name} needs a trained network, and the command has none; call "
-            f"bicore.select(…, method={name!r}, model=…) from Python, or use bicore compare."
-        )
+        wrong = f"--method {name} needs a trained network, and the command has none"
+        fix = f"call bicore.select(…, method={name!r}, model=…) from Python, or use bicore compare"
+        raise InputError(f"{wrong}; {fix}.")
 
 
 def check_folder(path: Path) -> None:

@@ -170,10 +170,8 @@ def check_buffer(name: str) -> None:
     from bicore.streaming.registry import BUFFERS as KNOWN
 
     if name in KNOWN and name not in BUFFERS:
-        raise InputError(
-            f"--buffer {name} needs a network, and the command has none; use it from Python, "
-            f"or choose one of {', '.join(BUFFERS)}."
-        )
+        fix = f"use it from Python, or choose one of {', '.join(BUFFERS)}"
+        raise InputError(f"--buffer {name} needs a network, and the command has none; {fix}.")
     check_name("buffer", name, BUFFERS)
 
 
@@ -255,10 +253,8 @@ class StreamRun:
         if position and mark.get("batch") != self.batch:
             changed.append(f"batch size ({mark.get('batch')})")
         if changed:
-            raise InputError(
-                f"{folder} holds a stream with a different {', '.join(changed)}; use the same "
-                "options, or another --state folder."
-            )
+            wrong = f"{folder} holds a stream with a different {', '.join(changed)}"
+            raise InputError(f"{wrong}; use the same options, or another --state folder.")
         seen = self.source.data[:position]
         digest = _extend_digest(NO_ROWS, seen)
         if len(seen) < position or digest != mark.get("rows", NO_ROWS):

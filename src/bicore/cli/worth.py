@@ -99,10 +99,8 @@ def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) ->
     source = data.open(later=True, memory=limits.memory)
     test = data.open_test() if evaluation.test is None else _read_test(source, evaluation, data)
     if picks is not None and test is None:
-        raise InputError(
-            f"--picks {picks} may contain held-out rows; give --test FILE, or --size M to repeat "
-            "the selection without them."
-        )
+        fix = "give --test FILE, or --size M to repeat the selection without them"
+        raise InputError(f"--picks {picks} may contain held-out rows; {fix}.")
     output.print_note(f"{source.name}: {len(source.data)} rows")
     of_rows = ("size", "picks", "test", "kernel")
     options = {name: value for name, value in vars(evaluation).items() if name not in of_rows}

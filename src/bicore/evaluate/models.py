@@ -72,10 +72,8 @@ def as_table(sample: Sample) -> Sample:
     """Convert rows of positive weight to float64 on the CPU."""
     rows = sample.x.double().flatten(1).cpu()
     if not torch.isfinite(rows.float()).all():
-        raise NumericalError(
-            "features exceed the range of float32, which tabular evaluation models use; scale "
-            "them, or use another model."
-        )
+        wrong = "features exceed the range of float32, which tabular evaluation models use"
+        raise NumericalError(f"{wrong}; scale them, or use another model.")
     labels = sample.y.cpu() if sample.classification else sample.y.double().cpu()
     weight = sample.weight.double().cpu()
     return Sample(rows, labels, weight).take(weight > 0)
@@ -199,10 +197,8 @@ def compute_measures(predicted: Tensor, test: Sample) -> Measures:
     from sklearn.metrics import accuracy_score, mean_absolute_error, recall_score
 
     if not torch.isfinite(predicted).all():
-        raise NumericalError(
-            "predictions of the evaluation model are not finite; scale the features, or use "
-            "another model."
-        )
+        fix = "scale the features, or use another model"
+        raise NumericalError(f"predictions of the evaluation model are not finite; {fix}.")
     y = test.y.cpu().numpy()
     if not test.classification:
         y, found = y.astype(np.float64), predicted.double().cpu().numpy()
@@ -440,10 +436,8 @@ def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:
 def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units."""
     if len(shape) != 3 or min(shape[1:]) < 16:
-        raise InputError(
-            "judge='cnn' needs images (channels, height, width) of at least 16×16; got rows of "
-            f"shape {shape}. Use judge='mlp'."
-        )
+        wrong = "judge='cnn' needs images (channels, height, width) of at least 16×16"
+        raise InputError(f"{wrong}; got rows of shape {shape}. Use judge='mlp'.")
     channels, *sides = shape
     first = [nn.Conv2d(channels, 32, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(32, 64, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
@@ -555,10 +549,8 @@ class NetworkJudge(Judge):
             self._train(template.train(), parameters, stack, seed)
         for value in parameters.values():
             if not torch.isfinite(value).all():
-                raise NumericalError(
-                    f"training of the evaluation model {self.name} diverged; scale the features, "
-                    "or use another model."
-                )
+                wrong = f"training of the evaluation model {self.name} diverged"
+                raise NumericalError(f"{wrong}; scale the features, or use another model.")
         return template, {name: value[:wanted] for name, value in parameters.items()}
 
     def _train(

@@ -161,9 +161,8 @@ def _read_labels(source: Source, task: str) -> Targets:
         raise InputError(f"{source.name} has no labels, which evaluation models need; give y.")
     targets = read_targets(source.data.y, task)
     if targets.classes is not None and len(targets.classes) < 2:
-        raise InputError(
-            f"{source.name} has a single class, {targets.classes.tolist()[0]!r}; two are needed."
-        )
+        wrong = f"{source.name} has a single class, {targets.classes.tolist()[0]!r}"
+        raise InputError(f"{wrong}; two are needed.")
     return targets
 
 

@@ -92,9 +92,8 @@ class Records:
             try:
                 row = _row(json.loads(line))
             except (ValueError, TypeError, AttributeError) as error:
-                raise InputError(
-                    f"{path}, line {number} is not a row ({error}); remove that line."
-                ) from error
+                wrong = f"{path}, line {number} is not a row ({error})"
+                raise InputError(f"{wrong}; remove that line.") from error
             self.rows[row.cell] = row
 
     def _rewrite(self, path: Path) -> None:

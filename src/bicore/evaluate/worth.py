@@ -541,9 +541,8 @@ class Appraisal:
         **options: Unpack[SelectorOptions],
     ) -> None:
         if isinstance(y, (Real, Coreset)):
-            raise InputError(
-                f"y={y!r} is not an array of labels; give the chosen rows as chosen=…."
-            )
+            fix = "give the chosen rows as chosen=…"
+            raise InputError(f"y={y!r} is not an array of labels; {fix}.")
         check_integer("seeds", seeds, 2)
         first = as_seed(random_state) % SEED_LIMIT
         check_integer("max_rows", max_rows)
@@ -594,9 +593,8 @@ class Appraisal:
                 f"rows; {fix}."
             )
         if max_rows < self.size:
-            raise InputError(
-                f"max_rows must be at least {self.size}, the number of chosen rows; got {max_rows}."
-            )
+            rule = f"max_rows must be at least {self.size}, the number of chosen rows"
+            raise InputError(f"{rule}; got {max_rows}.")
         return min(max_rows, drawable)
 
     def cost(self) -> Cost:
@@ -812,10 +810,8 @@ def _as_reference(reference: str | Selector) -> Selector:
         check_name("reference", reference, (RANDOM, *METHODS))
     selector = as_selector(reference)
     if selector.needs_model:
-        raise InputError(
-            f"reference={reference!r} needs a trained network; use 'random' or a method without "
-            f"one, such as {SIMPLE!r}."
-        )
+        fix = f"use 'random' or a method without one, such as {SIMPLE!r}"
+        raise InputError(f"reference={reference!r} needs a trained network; {fix}.")
     return selector
 
 
@@ -826,10 +822,8 @@ def _read_chosen(
     if chosen is None:
         raise InputError("chosen is missing; give the chosen rows, or how many to select.")
     if isinstance(chosen, str) and chosen == "auto":
-        raise InputError(
-            "chosen='auto' (--size auto) is not supported; give a number of rows, or the coreset "
-            "of an earlier selection."
-        )
+        fix = "give a number of rows, or the coreset of an earlier selection"
+        raise InputError(f"chosen='auto' (--size auto) is not supported; {fix}.")
     if isinstance(chosen, (Real, str)):
         return None, as_size(chosen, len(data), "chosen", "a coreset")
     start = read_initial(chosen, data, len(data), "chosen", continues=False)

@@ -62,10 +62,8 @@ def _host() -> Any:
     try:
         from avalanche.training import storage_policy
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision of another build
-        raise InputError(
-            f"bicore.integrations.avalanche needs Avalanche, which cannot be imported ({error}); "
-            "'bicore doctor' prints the install command."
-        ) from error
+        wrong = f"bicore.integrations.avalanche needs Avalanche, which cannot be imported ({error})"
+        raise InputError(f"{wrong}; 'bicore doctor' prints the install command.") from error
     storage_policy.ExemplarsBuffer.register(CoresetBuffer)
     storage_policy.ExemplarsSelectionStrategy.register(CoresetSelection)
     return storage_policy

@@ -485,9 +485,8 @@ class Buffer:
             unchanged then.
         """
         if "columns" not in state:
-            raise InputError(
-                "state was saved by an earlier version of bicore; fill the buffer again."
-            )
+            fix = "fill the buffer again"
+            raise InputError(f"state was saved by an earlier version of bicore; {fix}.")
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
         for name in self.used_attributes:

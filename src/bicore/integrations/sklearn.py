@@ -237,10 +237,8 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
 def _with_quotas(selector: str | Selector, quotas: Any) -> Selector:
     chooser = clone(as_selector(selector))
     if "quotas" not in chooser.get_params():
-        raise InputError(
-            f"sampling_strategy needs a method with quotas, and {chooser.name} has none; use "
-            "selector='bilevel', or leave it out."
-        )
+        wrong = f"sampling_strategy needs a method with quotas, and {chooser.name} has none"
+        raise InputError(f"{wrong}; use selector='bilevel', or leave it out.")
     return cast(Selector, chooser.set_params(quotas=quotas))
 
 

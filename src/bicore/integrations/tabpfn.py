@@ -49,10 +49,8 @@ def set_contexts(model: Estimator, contexts: Sequence[Array | Sequence[int]]) ->
     >>> model.fit(x, y)  # doctest: +SKIP
     """
     if not _reads_contexts(model):
-        raise InputError(
-            f"model={type(model).__name__} has no inference_config; use ContextClassifier or "
-            "ContextRegressor, which fit one copy of it for each context."
-        )
+        fix = "use ContextClassifier or ContextRegressor, which fit one copy of it for each context"
+        raise InputError(f"model={type(model).__name__} has no inference_config; {fix}.")
     given = model.get_params()["inference_config"] or {}
     config = {**given, "SUBSAMPLE_SAMPLES": [list(map(int, one)) for one in contexts]}
     return clone(model).set_params(n_estimators=len(contexts), inference_config=config)

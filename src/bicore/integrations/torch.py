@@ -170,10 +170,8 @@ def _needs_model(method: str | Selector, on_disk: bool) -> bool:
     """Whether a method uses the output of a model; one that needs it in memory is refused."""
     selector = as_selector(method)
     if selector.fits_model:
-        raise InputError(
-            f"{selector.name} trains or samples the model itself and needs all rows in memory; "
-            "load them and call bicore.select(x, y, size, model=…)."
-        )
+        wrong = f"{selector.name} trains or samples the model itself and needs all rows in memory"
+        raise InputError(f"{wrong}; load them and call bicore.select(x, y, size, model=…).")
     if selector.needs_model and on_disk:
         needed = f"{selector.name} uses the output of the model"
         raise InputError(f"{needed}, and folder= stores embeddings only; omit folder=.")
@@ -219,9 +217,8 @@ class RowEmbedder:
     def write_shards(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
         """Write the embeddings to shards."""
         if "weight" in reading.columns:
-            raise InputError(
-                "folder stores features and labels only; omit sample_weight= or folder=."
-            )
+            fix = "omit sample_weight= or folder="
+            raise InputError(f"folder stores features and labels only; {fix}.")
         module = self._module()
         module.register_forward_pre_hook(lambda *_: self._check_time("before all"))
         with torch.random.fork_rng(devices=[]):
@@ -258,10 +255,9 @@ class RowEmbedder:
 
     def _check_time(self, done: str) -> None:
         if self.clock.over:
-            raise TimeLimitError(
-                f"max_seconds={self.clock.max_seconds:g} was reached {done} rows were embedded; "
-                "raise max_seconds, use more workers=, or folder=, which keeps finished shards."
-            )
+            wrong = f"max_seconds={self.clock.max_seconds:g} was reached {done} rows were embedded"
+            fix = "raise max_seconds, use more workers=, or folder=, which keeps finished shards"
+            raise TimeLimitError(f"{wrong}; {fix}.")
 
 
 def _as_dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
@@ -274,10 +270,8 @@ class _Vectors(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() > 2:
-            raise InputError(
-                f"items have shape {tuple(x.shape[1:])} and are not vectors; give model= (an "
-                "encoder or a classifier)."
-            )
+            fix = "give model= (an encoder or a classifier)"
+            raise InputError(f"items have shape {tuple(x.shape[1:])} and are not vectors; {fix}.")
         return x
 
 

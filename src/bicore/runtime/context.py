@@ -104,9 +104,8 @@ class Runtime:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise InputError(f"device={self.device!r}: torch finds no GPU; use 'cpu' or 'auto'.")
         if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
-            raise InputError(
-                f"device={self.device!r}: torch finds {count} GPU(s), numbered from 0."
-            )
+            found = f"torch finds {count} GPU(s), numbered from 0"
+            raise InputError(f"device={self.device!r}: {found}.")
         return device
 
     @property
@@ -198,9 +197,8 @@ def parse_bytes(value: int | float | str | None) -> int | None:
     else:
         size = float(value)
     if not (math.isfinite(size) and size > 0):
-        raise InputError(
-            f"memory must be a number of bytes above 0 or a size such as '4GB'; got {value!r}."
-        )
+        rule = "memory must be a number of bytes above 0 or a size such as '4GB'"
+        raise InputError(f"{rule}; got {value!r}.")
     return int(size)
 
 

@@ -123,10 +123,8 @@ def encode(y: Any, classes: Array, counted: Any = True) -> Array:
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     unknown = np.flatnonzero(counted & (classes[codes] != labels))
     if len(unknown):
-        raise InputError(
-            f"y holds the class {labels[unknown[0]]!r}, which the first pass did not see: the "
-            "source has changed; select again."
-        )
+        wrong = f"y holds the class {labels[unknown[0]]!r}, which the first pass did not see"
+        raise InputError(f"{wrong}: the source has changed; select again.")
     return np.asarray(codes)
 
 

@@ -239,7 +239,6 @@ def _connect(address: str) -> Any:
     try:
         return distributed.Client(address)
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"executor={address!r}: no Dask scheduler answers at this address ({error}); start one "
-            "with 'dask scheduler', or correct the address."
-        ) from error
+        wrong = f"executor={address!r}: no Dask scheduler answers at this address ({error})"
+        fix = "start one with 'dask scheduler', or correct the address"
+        raise InputError(f"{wrong}; {fix}.") from error

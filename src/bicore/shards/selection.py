@@ -396,10 +396,9 @@ class Selection:
         outer = self.moments.outer(prior)
         shares = outer.shares
         if prior != "data" and shares is not None and np.count_nonzero(shares) < 2 <= len(shares):
-            raise InputError(
-                f"prior={prior!r} must give at least two classes of the data a share above 0; "
-                f"the classes are {', '.join(map(repr, self.moments.classes or ()))}."
-            )
+            wrong = f"prior={prior!r} must give at least two classes of the data a share above 0"
+            fix = f"the classes are {', '.join(map(repr, self.moments.classes or ()))}"
+            raise InputError(f"{wrong}; {fix}.")
         outer, self.centre = outer.centre(self._intercept)
         if self.shift is not None:
             self.centre = self.centre + self.shift
@@ -646,9 +645,8 @@ class Selection:
 
     def _coreset(self, outcome: Outcome) -> Coreset:
         if self.source.fingerprint() != self.fingerprint:
-            raise InputError(
-                f"{self.source.name} changed while it was selected from; select again."
-            )
+            fix = "select again"
+            raise InputError(f"{self.source.name} changed while it was selected from; {fix}.")
         provenance = Provenance(
             method=f"shards, {self.request.rule}",
             rows=self.source.rows,

@@ -153,10 +153,8 @@ class StateFolder(LockedFolder):
         saved = header["named"]
         changed = [key for key, value in self.identity.items() if saved.get(key) != value]
         if changed:
-            raise InputError(
-                f"{self.path} holds a selection with a different {', '.join(changed)}; use the "
-                "same source and options, or another folder."
-            )
+            wrong = f"{self.path} holds a selection with a different {', '.join(changed)}"
+            raise InputError(f"{wrong}; use the same source and options, or another folder.")
         return header, arrays
 
     def _write(self, name: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -486,9 +486,8 @@ class Target:
         if len(wrong) and not masked:
             held = f"the target column {self.name!r} is {found[wrong[0]]}"
             fix = "leave the cell empty and give drop_missing_target=True"
-            raise InputError(
-                f"{held} in row {start + wrong[0]}, and targets must be finite; {fix}."
-            )
+            what = f"{held} in row {start + wrong[0]}, and targets must be finite"
+            raise InputError(f"{what}; {fix}.")
         return found
 
     def _integers(self, column: Any) -> Array:

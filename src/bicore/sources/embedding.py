@@ -87,9 +87,8 @@ def embed_to_folder(
     if isinstance(getattr(loader, "sampler", None), torch.utils.data.RandomSampler):
         raise InputError("loader shuffles; give DataLoader(…, shuffle=False) to keep positions.")
     if getattr(loader, "drop_last", False):
-        raise InputError(
-            "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
-        )
+        fix = "give DataLoader(…, drop_last=False)"
+        raise InputError(f"loader leaves out the rows of a last short batch; {fix}.")
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     batches = iter(loader)
@@ -159,9 +158,8 @@ def embed_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Arr
         stored = rows.astype(dtype)
     lost = np.isfinite(rows) & ~np.isfinite(stored)
     if lost.any():
-        raise InputError(
-            f"module gives {rows[lost][0]:g}, which float16 cannot hold; give dtype='float32'."
-        )
+        advice = "give dtype='float32'"
+        raise InputError(f"module gives {rows[lost][0]:g}, which float16 cannot hold; {advice}.")
     return stored
 
 

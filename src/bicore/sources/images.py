@@ -175,6 +175,5 @@ def _refuse_other_letters(path: Path) -> None:
     name = f"{path.parent.name}/{path.name}"
     shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if shown != name:
-        raise InputError(
-            f"{shown} is a name that is not UTF-8; rename the class folder or the file."
-        )
+        fix = "rename the class folder or the file"
+        raise InputError(f"{shown} is a name that is not UTF-8; {fix}.")

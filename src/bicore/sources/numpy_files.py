@@ -85,9 +85,8 @@ class StoredArray:
         return self
 
     def _cut_short(self, there: int, size: int) -> DamagedFileError:
-        return DamagedFileError(
-            f"{self.place} is truncated: it has {there} of {size} bytes; copy or write it again."
-        )
+        wrong = f"{self.place} is truncated: it has {there} of {size} bytes"
+        return DamagedFileError(f"{wrong}; copy or write it again.")
 
 
 def _read_header(stream: IO[bytes], path: Path, name: str | None, size: int) -> StoredArray:

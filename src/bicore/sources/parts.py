@@ -346,10 +346,8 @@ def _refusal(column: Array, name: str, row: int, part: Part) -> InputError:
         place = int(np.argmax(~np.isfinite(flat) | ((flat < 0) & (name == "weight"))))
         what = str(flat[place]) + (f" in column {place}" if len(flat) > 1 else "")
     where = f"row {part.offset + row} (row {part.start + row} of the source)"
-    return InputError(
-        f"{part.place or 'the source'}: {where} holds {what} in {name}; fill or drop the row, or "
-        "skip bad rows (skip_bad=True, --skip-bad)."
-    )
+    fix = "fill or drop the row, or skip bad rows (skip_bad=True, --skip-bad)"
+    return InputError(f"{part.place or 'the source'}: {where} holds {what} in {name}; {fix}.")
 
 
 class LazyRows:

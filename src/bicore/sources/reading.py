@@ -129,9 +129,8 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
     for option, columns in given.items():
         for name in columns:
             if name in taken:
-                raise InputError(
-                    f"column {name!r} is in both {taken[name]} and {option}; remove it from one."
-                )
+                fix = "remove it from one"
+                raise InputError(f"column {name!r} is in both {taken[name]} and {option}; {fix}.")
             taken[name] = option
     wanted = given["columns"]
     features = wanted or tuple(name for name in names if name not in taken)
@@ -206,9 +205,8 @@ def find_files(given: Files, endings: tuple[str, ...], argument: str = "files") 
     else:
         raise InputError(f"{argument}: {path} does not exist; check the name of the file.")
     if not found:
-        raise InputError(
-            f"{argument}: no file matches {str(given)!r}; give a {' or '.join(endings)} file."
-        )
+        advice = f"give a {' or '.join(endings)} file"
+        raise InputError(f"{argument}: no file matches {str(given)!r}; {advice}.")
     return tuple(one.absolute() for one in found)
 
 
@@ -232,9 +230,8 @@ def common_name(files: Sequence[Path]) -> str:
 def unreadable_error(path: Path, kind: str, error: BaseException) -> InputError:
     """Return the error for a file that is damaged, unreadable or of another format."""
     if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
-        return InputError(
-            f"{path} cannot be read ({error.strerror}); check its name and permissions."
-        )
+        fix = "check its name and permissions"
+        return InputError(f"{path} cannot be read ({error.strerror}); {fix}.")
     first = (str(error).splitlines() or [""])[0][:_LONGEST] or type(error).__name__
     what = f"{path} is not a readable {kind} ({first})"
     return InputError(f"{what}; it may be truncated or of another format.")

@@ -139,9 +139,8 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
     with report_unreadable(path, "IDX file"), opener(path, "rb") as file:
         magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
         if magic != 0x800 + dimensions:
-            raise ValueError(
-                f"it does not have {dimensions} dimensions: it starts with {magic:#010x}"
-            )
+            found = f"it starts with {magic:#010x}"
+            raise ValueError(f"it does not have {dimensions} dimensions: {found}")
         shape[0] = min(shape[0], reading.limit or shape[0])
         count = math.prod(shape)
         reading.allowance.require(
@@ -229,9 +228,8 @@ def _read_batch(path: Path) -> tuple[Array, Array]:
     """Read the images and labels of one file."""
     if not path.is_file():  # a FIFO would never end
         files = "CIFAR-10's data_batch_1 … data_batch_5 and test_batch there"
-        raise InputError(
-            f"{path} is not a regular file; put {files}, as torchvision lays them out."
-        )
+        fix = f"put {files}, as torchvision lays them out"
+        raise InputError(f"{path} is not a regular file; {fix}.")
     with report_unreadable(path, "CIFAR-10 file"):
         return scan_batch(path.read_bytes())
 

@@ -281,9 +281,8 @@ class Encoder:
         values = cells.read_numbers(cells.clean(table[name]), way)
         if strict and np.isnan(values).any():
             where = f"column {name!r} has no number in row {np.isnan(values).argmax()}"
-            raise InputError(
-                f"sample_weight: {where} (the first row is 0); give a column of numbers."
-            )
+            fix = "give a column of numbers"
+            raise InputError(f"sample_weight: {where} (the first row is 0); {fix}.")
         return values
 
     def describe(self, first: Any, place: str) -> dict[str, Any]:

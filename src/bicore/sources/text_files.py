@@ -87,9 +87,8 @@ def check_encoding(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError as error:
-        raise InputError(
-            f"encoding={name!r} is not known; give a name such as utf-16 or latin-1."
-        ) from error
+        fix = "give a name such as utf-16 or latin-1"
+        raise InputError(f"encoding={name!r} is not known; {fix}.") from error
 
 
 def _find_encoding(head: bytes, where: str) -> str:
@@ -98,9 +97,8 @@ def _find_encoding(head: bytes, where: str) -> str:
         if head.startswith(mark):
             return name
     if b"\0" in head[:_LOOKED_AT] or head.startswith(b"PAR1"):
-        raise InputError(
-            f"{where} is not a text file; give a CSV file, the right extension or the encoding."
-        )
+        fix = "give a CSV file, the right extension or the encoding"
+        raise InputError(f"{where} is not a text file; {fix}.")
     return next(name for name in ("utf-8", "cp1252", "latin-1") if _decodes(head, name))
 
 
