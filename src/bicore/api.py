@@ -41,7 +41,7 @@ from bicore.networks.observe import Observed
 from bicore.params import is_same
 from bicore.runtime.clock import Clock
 from bicore.runtime.context import Runtime
-from bicore.types import Label, Labels, Matrix, Numbers, Outer, Path, RandomState, Rows, Weights
+from bicore.types import Label, Labels, Matrix, Numbers, Outer, PathLike, RandomState, Rows, Weights
 
 if TYPE_CHECKING:
     from bicore.methods.passes import RowsInParts
@@ -127,16 +127,16 @@ def select(
     quotas: str | Mapping[Any, int] | None = None,
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
-    labels: Labels | Path | None = None,
+    labels: Labels | PathLike | None = None,
     scale: str | None = None,
     drop: str | Sequence[str] | None = None,
     drop_missing_target: bool = False,
     decimal: str | None = None,
     missing: str | None = None,
     encoding: str | None = None,
-    embeddings: Path | None = None,
+    embeddings: PathLike | None = None,
     passes: bool = False,
-    state: Path | None = None,
+    state: PathLike | None = None,
     executor: Executor | str | None = None,
     skip_bad: bool = False,
     shortlist: int | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,7 +16,7 @@ from bicore._deprecated import renamed_fields, renamed_methods
 from bicore.data import MAX_INTEGER, Array, Dataset, scale_below_one
 from bicore.errors import InputError, NumericalWarning, check_integer, import_extra, shown
 from bicore.files import damaged_file_error, read_state, write_state
-from bicore.types import Table
+from bicore.types import PathLike, Table
 
 FORMAT = 2
 #: The arrays of a file and the kinds of their numbers.
@@ -525,7 +524,7 @@ class Coreset:
         changed = replace(self.provenance, **(provenance or {}))
         return replace(self, provenance=changed, details={**self.details, **details})
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: PathLike) -> Path:
         """Write an ``.npz`` that plain NumPy opens without pickle.
 
         It is written to a new file and renamed, so that a crash loses nothing.
@@ -558,7 +557,7 @@ class Coreset:
         return write_state(path, head, {name: getattr(self, name) for name in _ARRAYS}, default=str)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Coreset:
+    def load(cls, path: PathLike) -> Coreset:
         """Read a file of :meth:`save`; nothing is unpickled.
 
         Parameters

@@ -29,6 +29,7 @@ import torch
 
 from bicore._deprecated import GONE_FIELDS, OLD_KINDS, describe_field
 from bicore.errors import DamagedFileError, InputError, StorageError
+from bicore.types import PathLike
 
 #: Version of state files; files of other versions are refused with an error that names theirs.
 FORMAT = 1
@@ -40,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
+def replacing(path: PathLike, overwrite: bool = True) -> Iterator[Path]:
     """Yield a new file next to ``path`` to write to, and rename it if the block succeeds.
 
     The name of the new file is random. Without ``overwrite``, an error is raised if ``path`` exists
@@ -70,7 +71,7 @@ def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[
 
 
 @contextmanager
-def explain_failed_writes(path: str | os.PathLike[str], words: str) -> Iterator[None]:
+def explain_failed_writes(path: PathLike, words: str) -> Iterator[None]:
     """Raise a :class:`StorageError` with these words if the block cannot write a file."""
     try:
         yield
@@ -123,7 +124,7 @@ class LockedFolder:
 
     fix = "give another folder"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
         self._lock: int | None = None
 
@@ -167,7 +168,7 @@ def sync_folder(path: Path) -> None:
 
 
 def write_state(
-    path: str | os.PathLike[str],
+    path: PathLike,
     head: Mapping[str, Any],
     arrays: Mapping[str, Array],
     default: Callable[[Any], Any] | None = None,
@@ -190,7 +191,7 @@ def write_state(
 
 
 def read_state(
-    path: str | os.PathLike[str], writer: str, version: int = FORMAT
+    path: PathLike, writer: str, version: int = FORMAT
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a file of :func:`write_state`; ``writer`` is the method that errors refer to."""
     # Read separately: an error of the disk is not damage of the file.
@@ -240,7 +241,7 @@ def strip_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): arrays[name] for name in found}
 
 
-def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
+def damaged_file_error(path: PathLike, writer: str, why: object) -> DamagedFileError:
     """Return the error for a file that cannot be read back."""
     reason = str(why).partition("\n")[0] or type(why).__name__
     reason = f"it has no {reason}" if isinstance(why, KeyError) else reason
@@ -249,7 +250,7 @@ def damaged_file_error(path: str | os.PathLike[str], writer: str, why: object) -
 
 
 @contextmanager
-def refuse_damage(path: str | os.PathLike[str], writer: str) -> Iterator[None]:
+def refuse_damage(path: PathLike, writer: str) -> Iterator[None]:
     """Raise the error for a damaged file if the block cannot use its content."""
     try:
         yield

@@ -66,7 +66,7 @@ class Estimator(Protocol):
     def get_params(self, deep: bool = True) -> Any: ...
 
 
-Path: TypeAlias = str | os.PathLike[str]
+PathLike: TypeAlias = str | os.PathLike[str]
 #: Rows of numbers.
 Numbers: TypeAlias = SupportsArray | Sequence[Any]
 #: Rows of numbers, or of columns that are encoded as numbers.
@@ -78,7 +78,7 @@ Labels: TypeAlias = Numbers | str
 #: One number per row, or the name of a table's column.
 Weights: TypeAlias = Numbers | str
 #: Rows on which the objective is measured.
-Outer: TypeAlias = tuple[Rows, Labels] | tuple[Rows, Labels, Weights] | Path
+Outer: TypeAlias = tuple[Rows, Labels] | tuple[Rows, Labels, Weights] | PathLike
 #: A label of a class.
 Label: TypeAlias = str | int | float | bool | np.generic
 #: A seed, in any form of NumPy or scikit-learn.

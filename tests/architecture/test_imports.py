@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
-    ["_version", "defaults", "errors", "notebook"],
+    ["_version", "defaults", "errors", "notebook", "types"],
     ["_deprecated"],
-    ["files", "frames", "params", "sparse", "types"],
+    ["files", "frames", "params", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources"],
     ["arguments", "numerics"],

@@ -269,7 +269,7 @@ def _save(source: Source | None, coreset: Coreset, path: Path) -> None:
     if path.suffix.lower() == ".npz" or source is None:
         coreset.save(path)
     else:
-        tables.write_rows(path, source.table, coreset.indices, coreset.weights)
+        tables.write_rows(path, source.table, coreset.indices, coreset.weights, "weight")
 
 
 def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: bool) -> list[str]:

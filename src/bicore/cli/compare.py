@@ -137,9 +137,7 @@ class Answer(Files):
     report: Path | None = option("FILE.html")
 
 
-def compare(
-    data: Data, compared: Compared, streams: Streams, limits: Limits, output: Answer
-) -> None:
+def compare(data: Data, grid: Compared, streams: Streams, limits: Limits, output: Answer) -> None:
     """Compare selection methods on your data.
 
     All methods select from the same pools of rows. A model is trained on each selection and tested
@@ -157,24 +155,24 @@ def compare(
         from bicore.report.comparison import check_request
         from bicore.report.comparison import compare as run_comparison
     output.check()
-    request = _read_request(compared, streams)
+    request = _read_request(grid, streams)
     check_request(**request)  # before the source is read
     source = data.open(later=True, memory=limits.memory)
     own = data.open_test()
-    requested = streams.buffers if streams.stream else compared.methods
+    requested = streams.buffers if streams.stream else grid.methods
     comparison = run_comparison(
         source,
         **request,
-        pool=compared.pool,
-        test=compared.test if own is None else own.data,
-        metric=compared.metric,
-        full_pool=compared.full_pool,
-        task=compared.task,
+        pool=grid.pool,
+        test=grid.test if own is None else own.data,
+        metric=grid.metric,
+        full_pool=grid.full_pool,
+        task=grid.task,
         records=output.records or _cache_folder(),
         runtime=limits.runtime(progress=not output.quiet),
         callback=None
         if output.quiet
-        else partial(_introduce, streams=streams, requested=requested, done=[]),
+        else partial(_introduce, streams=streams, asked=requested, done=[]),
     )
     run = comparison.run
     if not comparison.interrupted:
@@ -247,9 +245,7 @@ def _cache_folder() -> Path:
     return folder
 
 
-def _introduce(
-    run: Any, words: str, streams: Streams, requested: str | None, done: list[Any]
-) -> None:
+def _introduce(run: Any, words: str, streams: Streams, asked: str | None, done: list[Any]) -> None:
     """Describe a comparison on standard error; ``done`` is not empty after the first call."""
     if done:
         return
@@ -266,7 +262,7 @@ def _introduce(
         name = run.trainer.name
         print_note(f"  methods that need a model get one {name} per seed, trained on its pool")
     for name in MEMORIES if streams.stream else METHODS:
-        if requested is None and name not in run.grid.methods:
+        if asked is None and name not in run.grid.methods:
             print_note(f"  {name} is left out: it needs classes, and the targets are numeric")
     if not run.whole:
         print_note(f"  no model is trained on all {pools.size} rows of a pool (--full-pool does)")

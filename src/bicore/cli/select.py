@@ -247,7 +247,7 @@ class Answer(Files):
         super().check(**endings)
 
 
-def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced: Advanced) -> None:
+def select(rows: Rows, method: Method, limits: Limits, output: Answer, search: Advanced) -> None:
     """Select the rows that train a model almost as well as all rows.
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
@@ -255,7 +255,7 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
     with exit_on_interrupt():
         from bicore import api
         from bicore.cli.answer import finish
-    options = _options(method, advanced)
+    options = _options(method, search)
     output.check()
     runtime = limits.runtime(progress=not output.quiet)
     source, arguments = _open(rows, options, runtime, output)
@@ -268,16 +268,14 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced:
     try:
         coreset = api.select(**arguments, runtime=runtime)
     except KeyboardInterrupt:
-        if advanced.state is not None:
-            print_note(f"bicore: finished passes are kept in {advanced.state}.")
+        if search.state is not None:
+            print_note(f"bicore: finished passes are kept in {search.state}.")
         raise
     name = rows.source if source is None else source.name
-    finish(name, source, coreset, output, appraise, advanced.state)
+    finish(name, source, coreset, output, appraise, search.state)
 
 
-def estimate(
-    rows: Rows, method: Method, limits: Limits, output: Output, advanced: Advanced
-) -> None:
+def estimate(rows: Rows, method: Method, limits: Limits, output: Output, search: Advanced) -> None:
     """Estimate the time and memory of a selection.
 
     It takes the options of bicore select, except those that write files.
@@ -287,7 +285,7 @@ def estimate(
     with exit_on_interrupt():
         import bicore.api  # noqa: F401
     runtime = limits.runtime()
-    _estimate(_open(rows, _options(method, advanced), runtime, output)[1], runtime, output)
+    _estimate(_open(rows, _options(method, search), runtime, output)[1], runtime, output)
 
 
 def _options(method: Method, advanced: Advanced) -> dict[str, Any]:

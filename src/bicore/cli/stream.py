@@ -69,7 +69,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class BufferOptions:
+class Options:
     """Options of single kinds of buffers.
 
     Attributes
@@ -133,9 +133,7 @@ class Answer(Files):
     merge: str | None = option("DIRS")
 
 
-def stream(
-    data: Table, memory: Memory, options: BufferOptions, limits: Limits, output: Answer
-) -> None:
+def stream(data: Table, memory: Memory, options: Options, limits: Limits, output: Answer) -> None:
     """Keep a fixed number of rows of a stream.
 
     An interrupted run can be continued. Standard input (-) is read to its end, as one table.

@@ -43,6 +43,8 @@ MAJORITY = "majority"
 
 #: Metrics of one selection, by evaluation model.
 Found = dict[str, Measures]
+#: Entries by the key of a metric.
+Entries = dict[str, Entry]
 #: A method's name, its selection, and the seconds it took.
 Picked = tuple[str, Coreset, float]
 
@@ -133,12 +135,10 @@ class BaseComparison:
         every = list(self.grid.methods) if names is None else names
         return [one for one in every if one not in self.failed and (one, size, seed) not in known]
 
-    def _evaluate(
-        self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]
-    ) -> list[Found]:
+    def _evaluate(self, stage: Stage, rows: list[Sample], judges: Sequence[Judge]) -> list[Found]:
         """Return the metrics of every model for each sample."""
         by_judge = [
-            judge.tune(stage.rows).measures(samples, stage.test, self.pools.outputs, stage.seed)
+            judge.tune(stage.rows).measures(rows, stage.test, self.pools.outputs, stage.seed)
             for judge in judges
         ]
         names = [judge.name for judge in self.judges]
@@ -386,8 +386,8 @@ class Findings:
     judge: Judge
     measure: Measure
     summary: Summary
-    majority: dict[str, Entry]
-    whole: dict[str, Entry]
+    majority: Entries
+    whole: Entries
     note: str
     worth: dict[tuple[str, int], Equivalent]
 
@@ -422,10 +422,10 @@ def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
     return rows_with_score(rows, judge.name, measure.key)
 
 
-def _reference(run: BaseComparison, judge: Judge, name: str) -> dict[str, Entry]:
+def _reference(run: BaseComparison, judge: Judge, name: str) -> Entries:
     """Return all metrics of the rows of a reference."""
     size = run.pools.size
-    found: dict[str, Entry] = {}
+    found: Entries = {}
     for measure in measures_of(run.pools.classification):
         entry = summarise(_rows(run, judge, measure), [name], [size]).of(name, size)
         if entry is not None:
@@ -433,9 +433,7 @@ def _reference(run: BaseComparison, judge: Judge, name: str) -> dict[str, Entry]
     return found
 
 
-def _note(
-    run: BaseComparison, judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
-) -> str:
+def _note(run: BaseComparison, judge: Judge, majority: Entries, whole: Entries) -> str:
     main = measures_of(run.pools.classification)[0]
     plain, trained = majority.get(main.key), whole.get(main.key)
     if not (plain and trained and plain.seeds == trained.seeds and trained.mean < plain.mean):

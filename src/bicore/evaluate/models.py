@@ -58,12 +58,14 @@ class Sample:
         return Sample(self.x[rows], self.y[rows], self.weight[rows])
 
 
-def as_sample(
-    x: Array, y: Array, weight: Array, device: torch.device, classification: bool
-) -> Sample:
+#: The samples of one or several selections.
+Picks = Sequence[Sample]
+
+
+def as_sample(x: Array, y: Array, weight: Array, device: torch.device, classes: bool) -> Sample:
     """Convert arrays to tensors: float32 features, weights scaled to mean 1."""
     arrays = (x, y, scale_to_mean_one(weight))
-    types = (torch.float32, torch.int64 if classification else torch.float32, torch.float32)
+    types = (torch.float32, torch.int64 if classes else torch.float32, torch.float32)
     pairs = zip(arrays, types, strict=True)
     return Sample(*(torch.from_numpy(np.ascontiguousarray(a)).to(device, t) for a, t in pairs))
 
@@ -330,9 +332,7 @@ class Judge(ABC):
         return self
 
     @abstractmethod
-    def predictions(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Tensor]:
+    def predictions(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[Tensor]:
         """Train on each selection from scratch and predict.
 
         Parameters
@@ -358,9 +358,7 @@ class Judge(ABC):
             If training ends in numbers that are not finite.
         """
 
-    def measures(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Measures]:
+    def measures(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[Measures]:
         """Train on each selection from scratch and compute every metric of the task.
 
         Parameters
@@ -387,9 +385,7 @@ class Judge(ABC):
         found = self.predictions(selections, test, outputs, seed)
         return [compute_measures(one, test) for one in found]
 
-    def scores(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[float]:
+    def scores(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[float]:
         """Train on each selection from scratch and compute the main metric.
 
         Parameters
@@ -484,9 +480,7 @@ class NetworkJudge(Judge):
     def stack_size(self, size: int, device: torch.device) -> int:
         return max(1, STACKED_POINTS[device.type] // size)
 
-    def predictions(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Tensor]:
+    def predictions(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[Tensor]:
         from torch.func import functional_call, vmap  # imported late: it takes time
 
         template, parameters = self.train_networks(selections, outputs, seed)
@@ -507,7 +501,7 @@ class NetworkJudge(Judge):
         return template.eval()
 
     def train_networks(
-        self, selections: Sequence[Sample], outputs: int, seed: int
+        self, selections: Picks, outputs: int, seed: int
     ) -> tuple[nn.Module, dict[str, Tensor]]:
         """Train networks together, one per selection.
 
@@ -558,10 +552,8 @@ class NetworkJudge(Judge):
     ) -> None:
         from torch.func import functional_call, grad, vmap  # imported late: it takes time
 
-        def loss(
-            values: dict[str, Tensor], inputs: Tensor, labels: Tensor, weights: Tensor
-        ) -> Tensor:
-            predicted: Tensor = functional_call(template, (values, {}), (inputs,))
+        def loss(values: dict[str, Tensor], x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+            predicted: Tensor = functional_call(template, (values, {}), (x,))
             if labels.dim() == 1:
                 return (weights * F.cross_entropy(predicted, labels, reduction="none")).mean()
             return (weights * (predicted - labels).square().sum(1)).mean()
@@ -619,9 +611,7 @@ class TunedJudge(Judge):
     def tune(self, rows: Sample) -> Self:
         return replace(self, rows=self._prepare(rows))
 
-    def predictions(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Tensor]:
+    def predictions(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[Tensor]:
         model = self._fit_to(test)
         x = self._prepare(Sample(test.x, test.y, torch.ones(len(test)))).x
         found = [model._predict(self._prepare(one), x, outputs, seed) for one in selections]
@@ -787,9 +777,7 @@ class TableJudge(TunedJudge):
     def estimator(self, classification: bool, number: float, seed: int, rows: int) -> Any:
         """Return an unfitted estimator for this number of rows that accepts weights."""
 
-    def predictions(
-        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
-    ) -> list[Tensor]:
+    def predictions(self, selections: Picks, test: Sample, outputs: int, seed: int) -> list[Tensor]:
         with single_thread(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that stops early is scored too
             return super().predictions(selections, test, outputs, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from bicore.networks.observe import Embedder, Observed, floats_of, observe_parts
 from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime, frozen, human_bytes
 from bicore.sources.embedding import embed_batch, embed_to_folder
-from bicore.types import Items, RandomState
+from bicore.types import Items, PathLike, RandomState
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 
@@ -51,7 +50,7 @@ def select_from(
     outer: Items | DataLoader[Any] | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
+    folder: PathLike | None = None,
     random_state: RandomState = 0,
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
@@ -214,7 +213,7 @@ class RowEmbedder:
         seen = observe_parts(self.model, parts, self.layer)
         return _as_dataset(seen.embedding.float().cpu().numpy(), columns), seen
 
-    def write_shards(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
+    def write_shards(self, reading: Reading, folder: PathLike) -> Any:
         """Write the embeddings to shards."""
         if "weight" in reading.columns:
             fix = "omit sample_weight= or folder="

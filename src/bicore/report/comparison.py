@@ -41,7 +41,7 @@ from bicore.runtime.clock import Clock, ProgressLine
 from bicore.runtime.context import Runtime
 from bicore.sources.base import Source
 from bicore.streaming.registry import BUFFERS, build_buffer
-from bicore.types import Labels, Numbers, Rows, Weights
+from bicore.types import Labels, Numbers, PathLike, Rows, Weights
 
 #: Methods and memories that need classes.
 FOR_CLASSES = ("class-balanced", "prototypes")
@@ -70,7 +70,7 @@ def compare(
     columns: str | Sequence[str] | None = None,
     target: str | None = None,
     labels: Labels | os.PathLike[str] | None = None,
-    records: str | os.PathLike[str] | None = None,
+    records: PathLike | None = None,
     runtime: Runtime | None = None,
     callback: Callable[[BaseComparison, str], None] | None = None,
 ) -> ComparisonResult:
@@ -331,7 +331,7 @@ class ComparisonResult:
             return import_module(name).DataFrame(self.rows)
         return self.rows
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def plot(self, path: PathLike | None = None) -> Any:
         """Draw the scores of the first evaluation model against size.
 
         Parameters
@@ -352,7 +352,7 @@ class ComparisonResult:
         names = list(run.grid.methods)
         return draw_curves(first.summary, names, title, first.measure.title, path, run.along)
 
-    def to_html(self, path: str | os.PathLike[str], command: str = "") -> Path:
+    def to_html(self, path: PathLike, command: str = "") -> Path:
         """Write the comparison as one HTML file that needs no network.
 
         Parameters

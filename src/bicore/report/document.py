@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 import struct
 import zlib
@@ -23,6 +22,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset, Targets
 from bicore.files import replacing
+from bicore.types import PathLike
 
 #: Characters that could end the HTML element with the facts, or a line of JavaScript.
 UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
@@ -30,7 +30,7 @@ UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 SHARED = ("balance", "map", "classes")
 
 
-def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+def write_document(kind: str, facts: Mapping[str, Any], path: PathLike) -> Path:
     """Write the page for some facts."""
     with replacing(path) as temporary:
         temporary.write_text(document(kind, facts), encoding="utf-8", newline="\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from bicore.evaluate.worth import Equivalent, Worth
 from bicore.files import replacing
 from bicore.report.document import main_directions
 from bicore.sources.base import Source
+from bicore.types import PathLike
 
 #: Maximum number of images; the first picks matter most.
 MOST_IMAGES = 100
@@ -48,7 +48,7 @@ def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple
     return figure, axis
 
 
-def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+def _save(figure: Any, path: PathLike) -> None:
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120)
 
@@ -150,7 +150,7 @@ def draw_curves(
     methods: Sequence[str],
     title: str,
     score: str,
-    path: str | os.PathLike[str] | None = None,
+    path: PathLike | None = None,
     along: str = "rows selected",
 ) -> Any:
     """Draw scores against size, or along a stream, with bands of one standard error."""

@@ -7,7 +7,6 @@ picks.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from bicore.evaluate.comparison import BaseComparison, Findings
 from bicore.evaluate.records import Entry, Row, finite
 from bicore.report.document import RowView, write_document
 from bicore.report.page_of_selection import compare_recalls
+from bicore.types import PathLike
 
 #: The random baseline that other methods are compared with.
 RANDOM = "uniform"
@@ -36,7 +36,7 @@ Selections = dict[tuple[str, int], Row]
 def comparison_page(
     run: BaseComparison,
     findings: Sequence[Findings],
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     command: str = "",
 ) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from bicore.evaluate.models import RidgeJudge, Sample, as_sample, draw_tuning_ro
 from bicore.evaluate.records import finite, half_width
 from bicore.evaluate.worth import Appraisal, Curve, Verdict, Worth
 from bicore.report.document import LONGEST_NAME, RowView, shorten, write_document
+from bicore.types import PathLike
 
 #: Maximum numbers of picks, and of suspect labels, shown one by one.
 MOST_CARDS, MOST_SUSPECT = 500, 24
@@ -29,7 +29,7 @@ MOST_CARDS, MOST_SUSPECT = 500, 24
 def page(
     data: Dataset,
     coreset: Coreset,
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     appraisal: Appraisal | None = None,
     name: str = "data",

@@ -6,7 +6,7 @@ Operations and bytes are counted; the seconds follow from them with fixed consta
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -158,9 +158,7 @@ class ClassLimits:
     available: Array
 
     @classmethod
-    def of(
-        cls, rule: QuotaRule | None, classes: Array | None, available: Array
-    ) -> ClassLimits | None:
+    def of(cls, rule: QuotaRule | None, classes: Array | None, available: Array) -> Self | None:
         """Return the limits of a rule; None if every row may be taken."""
         if rule is not None and classes is None:
             rule.of(Targets(Task.REGRESSION, np.zeros((1, 1))))  # refuses rules that need classes

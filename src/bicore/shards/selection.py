@@ -9,7 +9,6 @@ the selection is exact: it takes the row of the steepest gradient, or the larges
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -46,6 +45,7 @@ from bicore.shards.request import (
 from bicore.shards.scoring import GainTerms, ScoreWork, Shortlist
 from bicore.shards.state import StateFolder
 from bicore.sources.parts import Chunk, ShardSource, check_values
+from bicore.types import PathLike
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def select_from_shards(
     skip_bad: bool = False,
     shortlist: int = SHORTLIST,
     executor: Executor | str | None = None,
-    state: str | os.PathLike[str] | None = None,
+    state: PathLike | None = None,
     runtime: Runtime | None = None,
 ) -> Coreset:
     """Select points from a source of any length in bounded memory.
@@ -211,7 +211,7 @@ class Selection:
         #: Seconds and passes at the start of this run, to estimate the remaining time.
         self.pace_start = (0.0, 0)
 
-    def run(self, initial: Sequence[int], state: str | os.PathLike[str] | None) -> Coreset:
+    def run(self, initial: Sequence[int], state: PathLike | None) -> Coreset:
         self.initial_count = len(initial)
         if state is not None:
             self.folder = StateFolder(state, self._identity(initial))

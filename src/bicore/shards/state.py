@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
 from bicore.shards.counting import PartCounts
+from bicore.types import PathLike
 
 if TYPE_CHECKING:
     from bicore.moments.heads import Head
@@ -40,7 +40,7 @@ COLUMNS = ("positions", "features", "targets")
 
 @renamed_keywords()
 def load_head(
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     feature_map: FeatureMap | None = None,
     *,
     alpha: float | str = "auto",
@@ -101,7 +101,7 @@ class StateFolder(LockedFolder):
 
     fix = "give another state folder"
 
-    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
+    def __init__(self, path: PathLike, identity: dict[str, Any]) -> None:
         super().__init__(path)
         self.identity = identity
 

@@ -311,9 +311,7 @@ def _moments(fitted: Column, column: Any) -> tuple[Array, Array]:
 _Fitted = tuple[Column | None, str]
 
 
-def _fit(
-    name: str, column: Any, ways: Sequence[Numerals], named: bool, unparsed: list[str]
-) -> _Fitted:
+def _fit(name: str, column: Any, ways: list[Numerals], named: bool, notes: list[str]) -> _Fitted:
     """Fit the first kind of column that accepts the cells."""
     kind = cells_of(column)
     if column.null_count == len(column):
@@ -327,7 +325,7 @@ def _fit(
     if len(ways) > 1:
         return None, ambiguous_comma(column)
     if ways:
-        return _fit_numbers(name, column, ways[0], named, unparsed)
+        return _fit_numbers(name, column, ways[0], named, notes)
     read = cells.find_times(column)
     if read is not None:
         return _fit_times(name, column, *read)
@@ -336,9 +334,7 @@ def _fit(
     return _fit_categories(name, column, named)
 
 
-def _fit_numbers(
-    name: str, column: Any, way: Numerals, named: bool, unparsed: list[str]
-) -> _Fitted:
+def _fit_numbers(name: str, column: Any, way: Numerals, named: bool, notes: list[str]) -> _Fitted:
     found = cells.read_numbers(column, way)
     if not named and _is_row_number(name, found):
         return None, "row numbers"
@@ -346,7 +342,7 @@ def _fit_numbers(
     if len(bad_cells):
         there = len(column) - column.null_count
         first = bad_cells[0]
-        unparsed.append(
+        notes.append(
             f"{name}: {there - len(bad_cells):,} of {there:,} cells are numbers; row {first:,} is "
             f"{_cell(column, first)!r} (treated as missing)"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from bicore.files import explain_failed_writes, replacing
 from bicore.runtime.context import frozen
 from bicore.sources.numpy_files import NpyShards, read_header
 from bicore.sources.parts import PART_ROWS
+from bicore.types import PathLike
 
 _RECORD = "embedding.json"
 _DTYPES = ("float16", "float32")
@@ -35,7 +35,7 @@ NOT_WRITTEN = (
 def embed_to_folder(
     loader: Iterable[Any],
     module: torch.nn.Module,
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     device: str = "cpu",
     dtype: str = "float16",
     shard_rows: int = PART_ROWS,

@@ -22,6 +22,7 @@ from bicore.errors import (
     unknown_name,
 )
 from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
+from bicore.types import PathLike
 
 #: Bytes of a feature in float64.
 NUMBER = 8
@@ -169,7 +170,7 @@ def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
 
 
 #: A file, a folder, a pattern, or several of these.
-Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Files = PathLike | Sequence[PathLike]
 #: Prefixes of files that writers of tables leave next to their parts, such as _SUCCESS and .x.crc.
 _SKIPPED = ("_", ".")
 #: Maximum length of a message of another library.

@@ -26,6 +26,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, check_name
 from bicore.sources.base import Source
 from bicore.sources.reading import Allowance, Reading, report_unreadable
+from bicore.types import PathLike
 
 STANDARD_SETS = ("digits", "mnist", "cifar10")
 #: The constants by which the paper standardises the pixels of MNIST …
@@ -72,9 +73,7 @@ def digits() -> tuple[Array, Array]:
 
 
 @renamed_keywords()
-def mnist(
-    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
-) -> tuple[Array, Array]:
+def mnist(folder: PathLike, split: str = "train", limit: int | None = None) -> tuple[Array, Array]:
     """Load MNIST from the files of torchvision.
 
     Parameters
@@ -113,9 +112,7 @@ def mnist(
     return _load_mnist(folder, split, Reading(limit=limit))
 
 
-def _load_mnist(
-    folder: str | os.PathLike[str], split: str, reading: Reading
-) -> tuple[Array, Array]:
+def _load_mnist(folder: PathLike, split: str, reading: Reading) -> tuple[Array, Array]:
     check_name("split", split, _MNIST)
     images, labels = (
         _read_idx(Path(folder), f"{_MNIST[split]}-{name}", dimensions, reading)
@@ -154,7 +151,7 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
 
 @renamed_keywords()
 def cifar10(
-    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
+    folder: PathLike, split: str = "train", limit: int | None = None
 ) -> tuple[Array, Array]:
     """Load CIFAR-10 from the files of torchvision.
 
@@ -204,7 +201,7 @@ def standard_cifar10(pixels: Array) -> Array:
 
 
 def cifar10_pixels(
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     split: str = "train",
     limit: int | None = None,
     allowance: Allowance | None = None,

@@ -400,9 +400,7 @@ def _many_classes(target: str, y: Array) -> list[str]:
     return [f"target {target!r}: {count} {what}"] if count > MANY_CLASSES else []
 
 
-def write_rows(
-    path: Path, table: Table, indices: Array, values: Array, column: str = "weight"
-) -> None:
+def write_rows(path: Path, table: Table, indices: Array, values: Array, column: str) -> None:
     """Write the chosen rows with a further column to a .csv or .parquet file, completely or not
     at all."""
     numbered = (f"bicore_{column}_{number}" for number in itertools.count(1))
