@@ -22,6 +22,7 @@ from bicore.coreset import Coreset, describe_early_end
 from bicore.data import Array, Dataset, as_features, as_labels, join_datasets
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_type
 from bicore.kernels.classical import Exponential
+from bicore.methods.base import Selector
 from bicore.methods.baselines.design import VDesign
 from bicore.methods.bilevel import BilevelSelector
 from bicore.runtime.clock import Clock, ProgressLine, Step
@@ -69,13 +70,7 @@ def query(
             Dataset(labelled, known), pool, random_state=random_state, runtime=runtime
         )
     both = join_pool(labelled, known, pool, guesses)
-    begun = list(range(len(labelled)))
-    size = len(begun) + wanted
-    runtime = runtime or Runtime()
-    with _NewRows(runtime, len(begun)) as line:
-        own = replace(runtime, progress=line)
-        coreset = selector.select(both, size, initial=begun, random_state=random_state, runtime=own)
-    return _part_in_pool(coreset, len(labelled), len(pool), wanted)
+    return select_new(selector, both, len(labelled), wanted, random_state, runtime)
 
 
 @renamed_keywords()
@@ -98,7 +93,6 @@ def query_by_variance(
     labelled, known, pool = _check_rows(x_labelled, y_labelled, x_pool)
     wanted = check_integer("batch_size", batch_size, most=len(pool))
     _check_labels(known, classes)
-    begun = list(range(len(labelled)))
     kept = np.arange(len(pool))
     notes: tuple[str, ...] = ()
     most = max(LARGE - len(labelled), PER_POINT * wanted)
@@ -110,18 +104,11 @@ def query_by_variance(
     both = join_pool(labelled, None, pool[kept], None)
     rows = _directions(both.x)
     weights = None if known.dtype.kind == "f" else _uncertainty(rows, known)
-    runtime = runtime or Runtime()
-    with _NewRows(runtime, len(begun)) as line:
-        coreset = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE).select(
-            Dataset(rows, sample_weight=weights),
-            len(begun) + wanted,
-            initial=begun,
-            random_state=random_state,
-            runtime=replace(runtime, progress=line),
-        )
-    part = _part_in_pool(coreset, len(labelled), len(pool), wanted)
+    selector = VDesign(over=Exponential(sharpness=SHARPNESS), noise=NOISE)
+    data = Dataset(rows, sample_weight=weights)
+    part = select_new(selector, data, len(labelled), wanted, random_state, runtime)
     part = replace(part, indices=kept[part.indices], ids=kept[part.indices])
-    return part.with_details({"method": "query by variance", "notes": notes})
+    return part.with_details({"method": "query by variance", "rows": len(pool), "notes": notes})
 
 
 class _NewRows(ProgressLine):
@@ -185,15 +172,27 @@ def join_pool(x: Array, y: Array | None, pool: Array, guesses: Array | None) -> 
     return join_datasets(Dataset(x, y), second) if len(x) else second
 
 
-def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:
-    """Return the part of a coreset in the pool, with row numbers of the pool."""
+def select_new(
+    selector: Selector,
+    data: Dataset,
+    labelled: int,
+    wanted: int,
+    random_state: RandomState,
+    runtime: Runtime | None,
+) -> Coreset:
+    """Select rows of the pool, which follow the labelled rows; return their numbers in the pool."""
+    runtime = runtime or Runtime()
+    with _NewRows(runtime, labelled) as line:
+        own: dict[str, Any] = {"initial": range(labelled), "random_state": random_state}
+        own["runtime"] = replace(runtime, progress=line)
+        coreset = selector.select(data, labelled + wanted, **own)
     new = coreset.indices >= labelled
     rows = coreset.indices[new] - labelled
     message = coreset.message
     if not coreset.status.whole:
         message = describe_early_end(coreset.status, len(rows), wanted)
     begun = coreset.provenance.empty_objective
-    if len(coreset.objectives) >= labelled:
+    if labelled and len(coreset.objectives) >= labelled:
         begun = float(coreset.objectives[labelled - 1])
     part = replace(
         coreset,
@@ -204,6 +203,7 @@ def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Co
         message=message,
     )
     # fingerprint and configuration belong to both parts together
+    pool = len(data) - labelled
     changes = {"rows": pool, "empty_objective": begun, "fingerprint": None, "configuration": None}
     return part.with_details({"method": "bilevel query", **changes}, labelled=labelled)
 

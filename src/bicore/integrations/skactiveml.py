@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from bicore._deprecated import renamed_keywords
-from bicore.active import join_pool, query, query_by_variance
+from bicore.active import join_pool, query_by_variance, select_new
 from bicore.data import Array, Dataset, Task
 from bicore.errors import InputError
 from bicore.integrations import missing_base
-from bicore.methods.base import Selector
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.registry import as_selector
 from bicore.methods.variants import Reconstruction
@@ -127,13 +126,12 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         if len(np.unique(labels)) >= (1 if regression else 2):
             guesses = selector.predict(Dataset(x, labels), pool, **more)
             data = join_pool(x, labels, pool, guesses)
-            places = query(
-                x, labels, pool, count, pseudo_labels=guesses, selector=selector, **more
-            ).indices
+            places = select_new(selector, data, len(x), count, **more).indices
         else:
             reconstruction = Reconstruction(kernel=selector.kernel, inner_reg=selector.inner_reg)
-            places = _select_without_labels(reconstruction, x, pool, count, more)
-            selector, data, _ = reconstruction.as_bilevel(join_pool(x, None, pool, None))
+            data = join_pool(x, None, pool, None)
+            places = select_new(reconstruction, data, len(x), count, **more).indices
+            selector, data, _ = reconstruction.as_bilevel(data)
 
         def utilities() -> Array:
             values = np.empty((count, len(pool)))
@@ -149,15 +147,6 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         """Draw the seed of a selection; return it with the runtime, as keywords."""
         seed = int(self.random_state_.randint(2**31 - 1))
         return {"random_state": seed, "runtime": self.runtime}
-
-
-def _select_without_labels(
-    selector: Selector, x: Array, pool: Array, count: int, more: dict[str, Any]
-) -> Array:
-    """Return the places in the pool of the rows that a method without labels adds."""
-    data, begun = join_pool(x, None, pool, None), list(range(len(x)))
-    found = selector.select(data, len(x) + count, initial=begun, **more).indices
-    return np.asarray(found[found >= len(x)] - len(x))
 
 
 class VarianceQuery(CoresetQuery):
@@ -194,7 +183,8 @@ class VarianceQuery(CoresetQuery):
         more = self._draw_options()
         labels = np.unique(y, return_inverse=True)[1]
         if len(np.unique(labels)) < 2:
-            places = _select_without_labels(as_selector("k-medoids"), x, pool, count, more)
+            data, selector = join_pool(x, None, pool, None), as_selector("k-medoids")
+            places = select_new(selector, data, len(x), count, **more).indices
         else:
             places = query_by_variance(x, labels, pool, count, **more).indices
         return places, _no_utilities
