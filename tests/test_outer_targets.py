@@ -169,9 +169,11 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
 def test_equal_classes_count_the_same():
     x, _ = points(50)
     y = (np.arange(50) < 5).astype(int)
-    weights = set_up(x, y, False, prior="equal").problem.outer_weights
-    assert float(weights[:5].sum()) == pytest.approx(0.5)
-    assert float(weights.sum()) == pytest.approx(1)
+    for prior, share in (("equal", 0.5), ({0: 3, 1: 1}, 0.25)):
+        weights = set_up(x, y, False, prior=prior).problem.outer_weights
+        assert float(weights[:5].sum()) == pytest.approx(share)
+        assert float(weights.sum()) == pytest.approx(1)
+    refuses("must give at least two classes of y a share", set_up, x, y, False, prior={1: 1})
     refuses("prior='equal' needs class labels", set_up, x, x[:, 0], False, prior="equal")
 
 

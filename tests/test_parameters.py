@@ -20,6 +20,7 @@ FORMS |= {"columns", "sample_weight", "selector", "source", "training", "x", "y"
 
 #: Types of several alternatives, in ``bicore.types``.
 ALIASES = {"RandomState": "int | np.random.Generator", "Path": "str | os.PathLike"}
+ALIASES["Prior"] = "str | Mapping"  # of memories
 #: A client of Dask, whose type a program without Dask does not have.
 UNTYPED = ("shards.DaskExecutor",)
 

@@ -498,7 +498,7 @@ def contexts(
     runtime: Runtime | None = None,
     kernel: str | Kernel | Callable[..., Any] = "auto",
     inner_reg: str | float | Regulariser | Relative = "auto",
-    prior: str = "data",
+    prior: str | Mapping[Any, float] = "data",
     intercept: float | str = "auto",
     task: str = "auto",
     rule: str | Rule = "auto",

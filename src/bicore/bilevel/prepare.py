@@ -16,7 +16,7 @@ from bicore.arguments import in_id_order
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
-from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
+from bicore.bilevel.greedy import MOST_SHOWN, AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
@@ -34,13 +34,14 @@ from bicore.data import (
     scale_below_one,
     scale_to_mean_one,
 )
-from bicore.errors import InputError
+from bicore.errors import InputError, shown
 from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
 from bicore.kernels.operators import BLOCK_BYTES, RowSubset
 from bicore.kernels.scaling import check_diagonal
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
+from bicore.moments import moments
 from bicore.runtime.context import Runtime
 
 #: Maximum number of points, drawn at random, to fit the model of all data that a rule compares
@@ -90,7 +91,7 @@ class Proxy:
     inner: InnerSolver | None
     linear: LinearSolver | None
     smooth_labels: OuterTargets
-    prior: Prior
+    prior: Prior | Mapping[Any, float]
     #: The constant feature as a share of the mean of k(x, x); None: chosen by loss and kernel.
     intercept: float | None
 
@@ -248,9 +249,9 @@ def prepare(
     own_weights = as_tensor(scale_below_one(weights)).to(like)
     measuring = own_weights if outer is None else as_tensor(scale_below_one(outer.weights)).to(like)
     counted = own_weights
-    if proxy.prior is Prior.EQUAL:
-        measuring = _equalise_classes(measuring, outer_targets)
-        counted = _equalise_classes(own_weights, targets)
+    if proxy.prior is not Prior.DATA:
+        measuring = _weigh_classes(measuring, outer_targets, proxy.prior)
+        counted = _weigh_classes(own_weights, targets, proxy.prior)
     inner_values = inner_loss.prepare(targets, targets, counted, like)
     outer_values = inner_values
     if outer is not None or inner_loss != outer_loss:
@@ -284,15 +285,28 @@ def prepare(
     return Prepared(problem, kernel, targets, solvers, data, outer, found.contradicted, found.notes)
 
 
-def _equalise_classes(weights: Tensor, targets: Targets) -> Tensor:
-    """Scale the weights so that all classes have the same total weight."""
+def as_prior(value: Any) -> Prior | Mapping[Any, float]:
+    """Return the weights of classes: those of the data, equal, or shares by label."""
+    found = moments.as_prior(value)
+    return Prior(found) if isinstance(found, str) else found
+
+
+def _weigh_classes(weights: Tensor, targets: Targets, prior: Prior | Mapping[Any, float]) -> Tensor:
+    """Scale the weights so that the total weights of the classes are in these shares."""
+    words = f"prior={str(prior)!r}" if isinstance(prior, Prior) else f"prior={shown(prior)}"
     if targets.classes is None:
+        raise InputError(f"{words} needs class labels, and y holds numeric targets; leave it out.")
+    classes = targets.classes.tolist()
+    shares = moments.as_shares(prior, classes)
+    if np.count_nonzero(shares) < min(2, len(classes)):
+        names = ", ".join(map(repr, classes[:MOST_SHOWN])) + ", …" * (len(classes) > MOST_SHOWN)
         raise InputError(
-            "prior='equal' needs class labels, and y holds numeric targets; leave it out."
+            f"{words} must give at least two classes of y a share above 0; they are {names}."
         )
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
-    return torch.where(weights > 0, weights / totals[codes], weights)  # avoids 0/0
+    scaled = weights * weights.new_tensor(shares)[codes]
+    return torch.where(weights > 0, scaled / totals[codes], weights)  # avoids 0/0
 
 
 def _sample_outer_rows(problem: Problem, by_id: Array, seed: int) -> Problem:

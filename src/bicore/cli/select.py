@@ -125,7 +125,7 @@ class Method:
     task
         Task: auto (default), classification or regression.
     prior
-        Weight of classes: data (default) or equal.
+        Weight of classes: data (default), equal, or LABEL=SHARE,….
     quotas
         Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take
         turns).
@@ -142,7 +142,7 @@ class Method:
     weighting: str | None = option(name="--weighting --weights", advanced=True)
     inner_reg: str | None = option("REG", advanced=True)
     task: str | None = option(advanced=True)
-    prior: str | None = option(advanced=True)
+    prior: str | None = option("PRIOR", advanced=True)
     quotas: str | None = option("QUOTAS")
     random_state: int = option(default=0, name="--random-state --seed")
 
@@ -291,6 +291,7 @@ def estimate(rows: Rows, method: Method, limits: Limits, output: Output, search:
 def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     """Return the arguments of :func:`bicore.select` for the given options; refuse invalid ones."""
     from bicore.api import options_for_model, refuse_tolerance
+    from bicore.arguments import as_seed
     from bicore.coreset import Coreset
     from bicore.methods.registry import build_selector
 
@@ -300,11 +301,14 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
         name: value for name, value in given.items() if value is not None and value is not False
     }
     options["size"] = read_size(method.size)
+    options["random_state"] = as_seed(method.random_state)
     refuse_tolerance(options["size"], advanced.tolerance)
     if advanced.smooth_labels in ("yes", "no"):
         options["smooth_labels"] = advanced.smooth_labels == "yes"
     if method.quotas is not None:
         options["quotas"] = read_shares("--quotas", method.quotas, int)
+    if method.prior is not None:
+        options["prior"] = read_shares("--prior", method.prior, float)
     if method.inner_reg is not None:
         options["inner_reg"] = read_regulariser(method.inner_reg)
     if advanced.outer is not None and "," in advanced.outer:

@@ -46,6 +46,7 @@ from bicore.bilevel.prepare import (
     Prepared,
     Prior,
     Proxy,
+    as_prior,
     as_quotas,
     prepare,
     read_labels,
@@ -219,8 +220,8 @@ class BilevelSelector(Selector, Proxy):
         prediction (squared error; see :class:`bicore.bilevel.outer_targets.Smoothed`). "auto"
         smooths numeric targets, keeps class labels, and excludes rows whose label contradicts the
         leave-one-out prediction if that improves the prediction of held-out rows.
-    prior : "data" or "equal"
-        Importance of classes in the objective: by their frequency, or equal.
+    prior : "data", "equal" or mapping
+        Importance of classes in the objective: by their frequency, equal, or shares by label.
     intercept : float or "auto"
         Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto" is 1
         for the squared error, whose labels are centred, and 0 for
@@ -262,7 +263,7 @@ class BilevelSelector(Selector, Proxy):
     linear: LinearSolver | None
     optimiser: WeightOptimiser
     smooth_labels: OuterTargets
-    prior: Prior
+    prior: Prior | Mapping[Any, float]
     intercept: float | None
     exact: bool
 
@@ -287,7 +288,7 @@ class BilevelSelector(Selector, Proxy):
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
         smooth_labels: bool | str | OuterTargets = "auto",
-        prior: str | Prior = "data",
+        prior: str | Mapping[Any, float] = "data",
         intercept: str | float | None = "auto",
         exact: bool = False,
     ) -> None:
@@ -310,7 +311,7 @@ class BilevelSelector(Selector, Proxy):
             "linear": linear,
             "optimiser": optimiser or ProjectedGradient(),
             "smooth_labels": names.as_outer_targets(smooth_labels),
-            "prior": as_option("prior", prior, Prior),
+            "prior": as_prior(prior),
             "intercept": names.as_intercept(intercept),
             "exact": bool(exact),
         }

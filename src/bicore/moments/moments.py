@@ -522,6 +522,14 @@ def decay_weights(weights: Array, half_life: float | None) -> tuple[float, Array
     return 2.0 ** (-len(weights) / half_life), weights * 2.0 ** (-ages / half_life)
 
 
+def as_prior(prior: Any) -> Prior:
+    """Check a prior; return shares by labels of Python."""
+    if str(prior) in ("data", "equal"):
+        return str(prior)
+    as_shares(prior, ())  # refuses invalid shares
+    return {as_python_value(label): float(share) for label, share in prior.items()}
+
+
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     """Return the weight of each class under a prior; refuse shares that are not numbers ≥ 0."""
     if str(prior) == "equal":

@@ -30,8 +30,8 @@ from bicore.moments.moments import (
     RunningMoments,
     as_half_life,
     as_inner_reg,
+    as_prior,
     as_python_value,
-    as_shares,
     check_room,
     decay_weights,
     hold_out,
@@ -150,7 +150,7 @@ class MomentMemory(MergingBuffer):
         self.strategy = strategy
         check_name("strategy", strategy, (AUTO, *SEARCHES))
         self.inner_reg, self._reg = inner_reg, as_inner_reg(inner_reg)
-        self.prior, self._prior = prior, _as_prior(prior)
+        self.prior, self._prior = prior, as_prior(prior)
         self.needs_labels = self.needs_classes = self._prior != "data"
         self.half_life = as_half_life(half_life)
         self.feature_map = feature_map
@@ -565,7 +565,7 @@ class MomentMemory(MergingBuffer):
         if self.moments is None:
             raise InputError("the memory has seen no rows; call update before head.")
         seen = self.kept if self.kept is not None else self._pool
-        prior = self._prior if prior is None else _as_prior(prior)
+        prior = self._prior if prior is None else as_prior(prior)
         moments, factor = self.moments, None
         if alpha != "auto" and prior == "data" and len(moments.second) == 1 and not choose_width:
             alpha = check_number("alpha", alpha, above=0)
@@ -811,13 +811,6 @@ class MomentMemory(MergingBuffer):
         reg = Relative(float(number)) if kind == "relative" else float(number)
         prior = prior if isinstance(prior, str) else dict(prior)
         return cls(feature_map=features, prior=prior, inner_reg=reg, **configuration)
-
-
-def _as_prior(prior: Any) -> Prior:
-    if str(prior) in ("data", "equal"):
-        return str(prior)
-    as_shares(prior, ())  # refuses invalid shares
-    return {as_python_value(label): float(share) for label, share in prior.items()}
 
 
 def _find_rows(kept: Dataset | None, rows: Dataset, weighted: bool) -> list[int]:
