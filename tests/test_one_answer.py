@@ -125,7 +125,8 @@ REQUESTS = {
     "quotas": {"size": 8, "quotas": {0: 2, 1: 4, 2: 4}},
     "short quotas": {"size": 8, "quotas": {0: 2, 1: 1, 2: 1}},
     "unknown class": {"size": 8, "quotas": {7: 2}},
-    "prior": {"size": 8, "prior": "equal"},
+    "prior": {"size": 8, "prior": {0: 0.2, 1: 0.5, 2: 0.3}},
+    "prior of a text": {"size": 8, "prior": {"0": 1, "7": 1}},
     "initial": {"size": 8, "initial": [3, 50]},
     "initial outside": {"size": 8, "initial": [3, 500]},
     "weights": {"size": 8, "sample_weight": np.linspace(0.0, 2.0, 120)},
@@ -212,9 +213,10 @@ def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     x, y = _wine()
     np.savez(tmp_path / "rows.npz", x=x, y=y)
     request = REQUESTS[name]
-    words = [
-        part for key, value in request.items() for part in ("--" + key.replace("_", "-"), value)
-    ]
+    words = []
+    for key, value in request.items():
+        shares = isinstance(value, dict) and ",".join(f"{one}={value[one]}" for one in value)
+        words += ["--" + key.replace("_", "-"), shares or value]
     found = assert_success(command("select", tmp_path / "rows.npz", *words, "--json", "--quiet"))
     assert json.loads(found.stdout)["indices"] == bicore.select(x, y, **request).indices.tolist()
 

@@ -585,8 +585,8 @@ def test_exchanges_that_fail_keep_the_points(monkeypatch):
 
 
 @pytest.mark.parametrize("prior", [{0: 1.0}, {0: 0.5, 7: 0.5}])
-def test_d7_a_prior_of_one_class_is_refused_by_name(prior):
-    refuses("prior=", select_from_shards, parts_of(), 5, prior=prior)
+def test_d7_a_prior_of_one_class_or_of_an_unknown_one_is_refused(prior):
+    refuses("prior", select_from_shards, parts_of(), 5, prior=prior)
 
 
 def test_classes_that_a_prior_leaves_out_do_not_count():

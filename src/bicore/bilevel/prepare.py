@@ -16,7 +16,7 @@ from bicore.arguments import in_id_order
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
 from bicore.bilevel.engines import choose_reweighable
-from bicore.bilevel.greedy import MOST_SHOWN, AtMost, Balanced, QuotaRule
+from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
@@ -298,11 +298,7 @@ def _weigh_classes(weights: Tensor, targets: Targets, prior: Prior | Mapping[Any
         raise InputError(f"{words} needs class labels, and y holds numeric targets; leave it out.")
     classes = targets.classes.tolist()
     shares = moments.as_shares(prior, classes)
-    if np.count_nonzero(shares) < min(2, len(classes)):
-        names = ", ".join(map(repr, classes[:MOST_SHOWN])) + ", …" * (len(classes) > MOST_SHOWN)
-        raise InputError(
-            f"{words} must give at least two classes of y a share above 0; they are {names}."
-        )
+    moments.refuse_bad_shares(prior, shares, classes)
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
     scaled = weights * weights.new_tensor(shares)[codes]

@@ -43,6 +43,8 @@ Prior = str | Mapping[Any, float]
 DEFAULT_REG = Relative(0.1)
 #: Values of prior= in version 0.2.
 OLD_PRIORS = {"prior": {"stream": "data"}}
+#: Maximum number of classes named in an error.
+MOST_NAMED = 10
 #: Bytes of a float64.
 NUMBER = 8
 #: One row in this many is held out to choose the regularisation of a head.
@@ -547,6 +549,19 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     # Labels of the command are text.
     by_text = {str(label): share for label, share in given.items()}
     return np.array([given.get(label, by_text.get(label, 0.0)) for label in classes])
+
+
+def refuse_bad_shares(prior: Prior, shares: Array, classes: Sequence[Any]) -> None:
+    """Refuse unknown classes, and a single one of several: its centred labels would be zero."""
+    known = f"the classes are {', '.join(map(repr, classes[:MOST_NAMED]))}"
+    known += ", …" * (len(classes) > MOST_NAMED)
+    labels = [] if isinstance(prior, str) else list(prior)
+    unknown = [one for one in labels if one not in classes and str(one) not in classes]
+    if unknown:
+        raise InputError(f"prior: {unknown[0]!r} is not a class of y; {known}.")
+    if np.count_nonzero(shares) < min(2, len(classes)):
+        wrong = f"prior={prior!r} must give at least two classes of y a share above 0"
+        raise InputError(f"{wrong}; {known}.")
 
 
 def as_inner_reg(value: Any) -> float | Relative:

@@ -25,7 +25,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import SINGLE_RANGE, check_scale
 from bicore.moments.features import FeatureMap
-from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room
+from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room, refuse_bad_shares
 from bicore.moments.ridge import FeatureRows, FeatureState, to_host
 from bicore.moments.search import DRIFT, exchange_rows
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
@@ -394,11 +394,8 @@ class Selection:
         """Return the objective for centred outputs, as for rows in memory."""
         prior = self.request.prior
         outer = self.moments.outer(prior)
-        shares = outer.shares
-        if prior != "data" and shares is not None and np.count_nonzero(shares) < 2 <= len(shares):
-            wrong = f"prior={prior!r} must give at least two classes of the data a share above 0"
-            fix = f"the classes are {', '.join(map(repr, self.moments.classes or ()))}"
-            raise InputError(f"{wrong}; {fix}.")
+        if prior != "data" and outer.shares is not None:
+            refuse_bad_shares(prior, outer.shares, self.moments.classes or ())
         outer, self.centre = outer.centre(self._intercept)
         if self.shift is not None:
             self.centre = self.centre + self.shift
