@@ -195,7 +195,6 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "callback": (_takes(2), "a function of the comparison and a line of text"),
     "classes": (_has("__iter__"), "a list of labels"),
     "exact": (_is_flag, "True or False"),
-    "full_pool": (_is_flag, "True or False"),
     "indices": (_is_list, "a Coreset or row numbers"),
     "initial": (_has("__len__"), "a Coreset or row numbers"),
     "inner": (_has("solve"), "a solver such as bicore.bilevel.Newton()"),
@@ -213,10 +212,6 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "methods": (_has("__iter__"), "a list of names, or selectors by name"),
     "optimiser": (_has("optimise"), "an optimiser such as bicore.bilevel.Adam()"),
-    "outer_loss": (
-        _is_object,
-        "a name, a loss such as bicore.losses.Logistic() or a function of two values",
-    ),
     "pseudo_labels": (
         lambda value: _is_list(value) or _takes(1)(value),
         "one label per row of x_pool, or a function that predicts them from x_pool",
@@ -233,6 +228,7 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "smooth_labels": (_is_no_array, "True, False or 'auto'"),
     "strategy": (_is_no_array, "the name of a strategy, or a strategy"),
 }
+_ARGUMENTS |= {"full_pool": _ARGUMENTS["exact"], "outer_loss": _ARGUMENTS["loss"]}
 #: Arguments without a meaning of None.
 _NEEDED = ("indices", "initial")
 #: Words that other libraries use for names of bicore.

@@ -78,7 +78,8 @@ def explain_failed_writes(path: PathLike, words: str) -> Iterator[None]:
     except PermissionError:
         raise
     except OSError as error:
-        raise StorageError(f"{error.strerror or error}: {words} ({path}).") from error
+        fix = "free disk space and repeat the same call"
+        raise StorageError(f"{error.strerror or error}: {words}; {fix} ({path}).") from error
 
 
 def _mode_of(path: Path) -> int | None:

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from bicore.moments.heads import Head
 
 MOMENTS, POINTS = "moments.npz", "points.npz"
-NOT_WRITTEN = (
-    "the state could not be written, and the previous one is intact; free disk space and repeat "
-    "the same call"
-)
+NOT_WRITTEN = "the state could not be written, and the previous one is intact"
 COLUMNS = ("positions", "features", "targets")
 
 

@@ -25,10 +25,7 @@ from bicore.types import PathLike
 
 _RECORD = "embedding.json"
 _DTYPES = ("float16", "float32")
-NOT_WRITTEN = (
-    "the embedding could not be written, and finished shards are kept; free disk space and repeat "
-    "the same call"
-)
+NOT_WRITTEN = "the embedding could not be written, and finished shards are kept"
 
 
 @renamed_keywords()
