@@ -75,9 +75,8 @@ def _find(name: str) -> Any:
         try:
             return import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if (
-                error.name != f"{__name__}.{name}"
-            ):  # the module exists, but one of its imports is missing
+            # otherwise the module exists, but one of its imports is missing
+            if error.name != f"{__name__}.{name}":
                 raise
     return _find_moved(name)
 

@@ -586,14 +586,10 @@ def _is_path(x: Any) -> bool:
 
 def _takes_all(selector: Selector, data: Dataset, size: int | float | str) -> bool:
     """Whether all rows are requested of a bilevel selection without weights or its own search."""
-    if (
-        not isinstance(selector, BilevelSelector)
-        or data.y is None
-        or data.sample_weight is not None
-    ):
+    if not isinstance(selector, BilevelSelector) or data.y is None:
         return False
-    plain = selector.strategy == UnsetStrategy() and selector.quotas is None
-    plain = plain and selector.weighting is WeightMode.UNIFORM
+    plain = selector.strategy == UnsetStrategy() and selector.weighting is WeightMode.UNIFORM
+    plain = plain and selector.quotas is None and data.sample_weight is None
     return plain and size != "auto" and as_size(size, len(data)) == len(data)
 
 

@@ -235,10 +235,8 @@ class Coreset:
         parts = {"task": known.task, "loss": known.loss, "kernel": known.kernel}
         facts = "".join(f", {name}={part}" for name, part in parts.items() if part is not None)
         total = "?" if known.rows is None else known.rows
-        return (
-            f"Coreset({len(self)} of {total} rows, {kind} weights{value}, "
-            f"status={self.status.value!r}{facts})"
-        )
+        ending = f"status={self.status.value!r}{facts}"
+        return f"Coreset({len(self)} of {total} rows, {kind} weights{value}, {ending})"
 
     @property
     def info(self) -> dict[str, Any]:

@@ -350,9 +350,8 @@ def _check_bounds(
     argument: str, value: Any, kind: Any, words: str, bounds: tuple[float | None, ...], fix: str
 ) -> None:
     """Raise an error unless a value is a finite number of a kind within its bounds."""
-    given = [
-        (*one, bound) for one, bound in zip(_COMPARED, bounds, strict=True) if bound is not None
-    ]
+    pairs = zip(_COMPARED, bounds, strict=True)
+    given = [(*one, bound) for one, bound in pairs if bound is not None]
     number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
     if number and all(holds(value, bound) for holds, _, bound in given):
         return

@@ -104,9 +104,8 @@ def _move_new_file(finished: Path, target: Path) -> None:
 def open_regular_file(path: Path) -> int:
     """Return a descriptor of a regular file, created if missing; a link is refused."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    refused = InputError(
-        f"{path} must be a regular file; it is a link, a folder or a device. Remove it."
-    )
+    wrong = f"{path} must be a regular file; it is a link, a folder or a device"
+    refused = InputError(f"{wrong}. Remove it.")
     try:
         handle = os.open(path, flags, 0o666)
     except OSError as error:

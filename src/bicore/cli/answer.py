@@ -219,10 +219,9 @@ def _write_page(
     """Evaluate the rows, which may take longer than the selection, and write the report."""
     appraisal = None if appraise is None else appraise(coreset)
     if appraisal is not None:
-        output.print_note(
-            f"report: the worth, then {further_fits(appraisal)} further fits of at most "
-            f"{appraisal.size} rows to score the first rows (--no-worth omits both)"
-        )
+        fits = f"{further_fits(appraisal)} further fits of at most {appraisal.size} rows"
+        why = "to score the first rows (--no-worth omits both)"
+        output.print_note(f"report: the worth, then {fits} {why}")
         try:
             with warnings.catch_warnings():  # already shown during the selection
                 warnings.simplefilter("ignore", LargeDataWarning)

@@ -115,10 +115,8 @@ def rename_options(words: list[str]) -> list[str]:
             own = OLD_OF_STREAM if words[0] == "stream" else OLD_OPTIONS
             old, new = one, own.get(one)
         if new is not None:
-            print_note(
-                f"bicore: {old} is deprecated and will be removed in version 1.1; use "
-                f"{new or 'nothing'}."
-            )
+            gone = f"{old} is deprecated and will be removed in version 1.1"
+            print_note(f"bicore: {gone}; use {new or 'nothing'}.")
             words = [*words[:place], *new.split(), *words[place + len(old.split()) :]]
         place += 1 if new is None else len(new.split())
     return words
@@ -138,10 +136,9 @@ def _explain_usage(error: Any) -> tuple[int, str | None]:
         print_note(*words.splitlines())
         return error.exit_code, None
     where = getattr(error, "ctx", None)
-    return (
-        error.exit_code,
-        words if where is None else f"{_end_sentence(words)} See {where.command_path} --help.",
-    )
+    if where is not None:
+        words = f"{_end_sentence(words)} See {where.command_path} --help."
+    return error.exit_code, words
 
 
 def _end_sentence(words: str) -> str:

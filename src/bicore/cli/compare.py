@@ -176,9 +176,7 @@ def compare(data: Data, grid: Compared, streams: Streams, limits: Limits, output
     )
     run = comparison.run
     if not comparison.interrupted:
-        print_note(
-            *(f"bicore: {name} was left out: {reason}" for name, reason in run.failed.items())
-        )
+        print_note(*(f"bicore: {name} was left out: {why}" for name, why in run.failed.items()))
     output.print_note(*(f"bicore: {one.note}" for one in comparison.findings if one.note))
     if output.json:
         print_json(comparison.as_dict())
@@ -190,9 +188,8 @@ def compare(data: Data, grid: Compared, streams: Streams, limits: Limits, output
             comparison.plot(output.picture)
         if output.report is not None:
             comparison.to_html(output.report, command())
-        output.print_answer(
-            *(f"written: {path}" for path in (output.picture, output.report) if path)
-        )
+        files = (output.picture, output.report)
+        output.print_answer(*(f"written: {path}" for path in files if path))
     if comparison.interrupted:
         interrupt(f"; the same command continues from {run.records.path}.")
     if run.failed:

@@ -297,9 +297,7 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
 
     check_method(method.method)
     given = {**vars(method), **vars(advanced)}
-    options = {
-        name: value for name, value in given.items() if value is not None and value is not False
-    }
+    options = {name: one for name, one in given.items() if one is not None and one is not False}
     options["size"] = read_size(method.size)
     options["random_state"] = as_seed(method.random_state)
     refuse_tolerance(options["size"], advanced.tolerance)

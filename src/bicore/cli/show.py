@@ -128,10 +128,8 @@ def doctor() -> None:
         import torch
 
         from bicore.runtime.context import free_bytes, human_bytes
-    print_answer(
-        f"bicore {__version__}, Python {platform.python_version()} on {platform.system()} "
-        f"{platform.machine()}"
-    )
+    machine = f"{platform.system()} {platform.machine()}"
+    print_answer(f"bicore {__version__}, Python {platform.python_version()} on {machine}")
     for name in NEEDED:
         print_answer(f"  {name:16s} {_version(name) or f'MISSING: pip install {name}'}")
     for name, (extra, use) in OPTIONAL.items():

@@ -212,11 +212,9 @@ def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
     while (inner := getattr(inner, "map", None)) is not None:
         names.append(type(inner).__name__)
     features = " of ".join(names)
-    why = (
-        f"because the first rows look like {KINDS[chosen.reason]}"
-        if chosen.reason
-        else "as requested"
-    )
+    why = "as requested"
+    if chosen.reason:
+        why = f"because the first rows look like {KINDS[chosen.reason]}"
     nested = "(".join(names) + ")" * (len(names) - 1)
     words = f"feature map: {nested}, {chosen.width} features per row ({why})"
     return words, {"features": features, "reason": chosen.reason, "width": chosen.width}
@@ -399,10 +397,8 @@ def _explain_age(run: StreamRun, kept: Dataset) -> tuple[str, ...]:
     late = int((kept.ids >= run.buffer.position / 2).sum())
     if run.name != "moments" or late < MOSTLY_RECENT * len(kept):
         return ()
-    return (
-        f"{late} of {len(kept)} kept rows are from the second half of the stream, because a later "
-        "row replaces an earlier one that is equally good for the whole stream",
-    )
+    why = "because a later row replaces an earlier one that is equally good for the whole stream"
+    return (f"{late} of {len(kept)} kept rows are from the second half of the stream, {why}",)
 
 
 def _as_coreset(run: StreamRun, kept: Dataset, notes: tuple[str, ...], seconds: float) -> Coreset:

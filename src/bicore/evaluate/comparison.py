@@ -439,8 +439,6 @@ def _note(run: BaseComparison, judge: Judge, majority: Entries, whole: Entries) 
     if not (plain and trained and plain.seeds == trained.seeds and trained.mean < plain.mean):
         return ""
     reference = "majority class" if run.pools.classification else "mean of the targets"
-    return (
-        f"the {judge.title(run.pools.classification)} model trained on all data "
-        f"({main.title} {trained.mean:.4f}) is worse than the {reference} ({plain.mean:.4f}), so "
-        "its scores say little here"
-    )
+    model = f"the {judge.title(run.pools.classification)} model trained on all data"
+    worse = f"is worse than the {reference} ({plain.mean:.4f}), so its scores say little here"
+    return f"{model} ({main.title} {trained.mean:.4f}) {worse}"

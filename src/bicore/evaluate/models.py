@@ -485,9 +485,7 @@ class NetworkJudge(Judge):
 
         template, parameters = self.train_networks(selections, outputs, seed)
         template.eval()
-        predict = vmap(
-            lambda values, x: functional_call(template, (values, {}), (x,)), in_dims=(0, None)
-        )
+        predict = vmap(lambda own, x: functional_call(template, (own, {}), (x,)), in_dims=(0, None))
         plain = {name: value.detach() for name, value in parameters.items()}
         with torch.no_grad():
             parts = [predict(plain, part) for part in torch.split(test.x, TEST_BATCH)]

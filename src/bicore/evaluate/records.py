@@ -76,13 +76,10 @@ class Records:
 
     def _read(self, lines: list[bytes], path: Path) -> None:
         """Read the settings, which must be equal, and the rows."""
-        fix = "give another file as records, or remove it."
+        fix, own = "give another file as records, or remove it.", self.settings
         try:
             found = json.loads(lines[0])["settings"]
-            pairs = (
-                (key, found.get(key), self.settings.get(key)) for key in {*found, *self.settings}
-            )
-            changed = sorted(key for key, before, now in pairs if before != now)
+            changed = sorted(key for key in {*found, *own} if found.get(key) != own.get(key))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise InputError(f"{path} is not a file of comparison records; {fix}") from None
         if changed:

@@ -277,10 +277,8 @@ class Worth:
         str
             A sentence: the evaluation model, its score and the test data.
         """
-        words = (
-            f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; 95% "
-            f"intervals, {self.fits} fits"
-        )
+        words = f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}"
+        words += f"; 95% intervals, {self.fits} fits"
         if self.conclusion.endswith("enough here"):
             words += '; "enough": the selected rows are not significantly better'
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
@@ -339,9 +337,7 @@ class Curve:
     def equivalent(self, baseline: str, size: int) -> Equivalent:
         """Return the number of random rows given by the curve."""
         sizes = sorted(self.scores)
-        low, rows, high = (
-            round(value) if math.isfinite(value) else value for value in self.crossings()
-        )
+        low, rows, high = (round(one) if math.isfinite(one) else one for one in self.crossings())
         means = tuple(float(self.scores[one].mean()) for one in sizes)
         spreads = tuple(float(self.scores[one].std(ddof=1)) for one in sizes)
         return Equivalent(baseline, size, rows, low, high, tuple(sizes), means, spreads)
@@ -661,10 +657,8 @@ class Appraisal:
         count, split = len(self.splits), self.splits[0]
         if self.has_test:
             return f"on the {len(split.test)} test rows, drawn with replacement {count} times"
-        return (
-            f"on {count} splits, each with {len(split.test)} rows held out and the selection "
-            f"repeated on the other {len(split.pool)}"
-        )
+        others = f"the selection repeated on the other {len(split.pool)}"
+        return f"on {count} splits, each with {len(split.test)} rows held out and {others}"
 
     def select_rows(self, split: Split) -> Coreset:
         """Return the chosen rows of a split; they are selected at the first call.

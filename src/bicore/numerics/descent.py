@@ -43,9 +43,7 @@ def first_descent(trials: Iterable[Trial[T]], before: float, noise: float = 0.0)
 
     ``trials`` is best a generator: it evaluates a length only if the ones before it failed.
     """
-    trying = (
-        trial for trial in trials if suffices(trial.objective, before, trial.predicted, noise)
-    )
+    trying = (one for one in trials if suffices(one.objective, before, one.predicted, noise))
     return next(trying, None)
 
 

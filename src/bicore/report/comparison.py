@@ -345,10 +345,8 @@ class ComparisonResult:
             The figure, which a notebook shows.
         """
         run, first = self.run, self.findings[0]
-        title = (
-            f"{run.pools.source.name}, model {run.judge.name}: mean over {len(run.grid.seeds)} "
-            "seeds ± standard error"
-        )
+        values = f"mean over {len(run.grid.seeds)} seeds ± standard error"
+        title = f"{run.pools.source.name}, model {run.judge.name}: {values}"
         names = list(run.grid.methods)
         return draw_curves(first.summary, names, title, first.measure.title, path, run.along)
 
@@ -475,10 +473,8 @@ def _value(entry: Entry) -> str:
 
 def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]:
     entries, detectable = found.summary.entries, found.summary.detectable
-    lines = [
-        "★ best mean; ≈ no significant difference from the best (paired, 95%); "
-        f"seconds: {run.seconds_of}"
-    ]
+    marks = "★ best mean; ≈ no significant difference from the best (paired, 95%)"
+    lines = [f"{marks}; seconds: {run.seconds_of}"]
     if any(entry.model_seconds for entry in entries):
         lines.append("+ seconds: training the model that the method needs, once per pool")
     if any(not entry.complete for entry in entries):
@@ -490,15 +486,12 @@ def _legend(run: BaseComparison, found: Findings, sizes: list[int]) -> list[str]
             f"{f'{value:.4f}' if value <= most else 'none'} at {size}"
             for size, value in known.items()
         )
-        lines.append(
-            "smallest difference these seeds can detect (95% confidence, 80% power): "
-            f"{differences} rows"
-        )
+        what = "smallest difference these seeds can detect (95% confidence, 80% power)"
+        lines.append(f"{what}: {differences} rows")
     elif all(entry.seeds < 2 for entry in entries):
         lines.append("one seed cannot show differences; give 5 seeds or more")
     if found.worth:
-        lines.append(
-            "worth: the number of random rows with the same mean score, interpolated between the "
-            "compared sizes (bicore worth is more precise and gives an interval)"
-        )
+        equal = "worth: the number of random rows with the same mean score, interpolated between"
+        more = "(bicore worth is more precise and gives an interval)"
+        lines.append(f"{equal} the compared sizes {more}")
     return lines

@@ -229,9 +229,8 @@ class _Scorer:
         for _ in range(2):  # the leaders, then those that may reach them
             if not len(near):
                 break
-            found = self._gains_of(
-                block.features_of(near), block.outputs[near], slopes[near], t[near]
-            )
+            rows = block.features_of(near)
+            found = self._gains_of(rows, block.outputs[near], slopes[near], t[near])
             values[near] = found
             floor = max(floor, float(found.max()))
             near = torch.nonzero(values > _reach(floor))[:, 0]

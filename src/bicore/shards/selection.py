@@ -272,9 +272,7 @@ class Selection:
 
     def _points(self) -> tuple[Array, Array]:
         """Return features and targets of the points."""
-        return np.array([row for _, row, _ in self.points]), np.array(
-            [y for _, _, y in self.points]
-        )
+        return np.array([x for _, x, _ in self.points]), np.array([y for _, _, y in self.points])
 
     # Passes in general.
 
@@ -561,10 +559,8 @@ class Selection:
             return
         if not abs(fitted - summed) <= DRIFT * self.outer.constant:
             self.objectives[-1] = fitted
-            self.unverified = (
-                f"objective: {fitted:.6g} by a refit; the selection computed {summed:.6g}; raise "
-                "inner_reg"
-            )
+            both = f"{fitted:.6g} by a refit; the selection computed {summed:.6g}"
+            self.unverified = f"objective: {both}; raise inner_reg"
 
     def _exchange(self) -> None:
         """Exchange points for the best other rows, found in new passes while this helps."""
@@ -583,10 +579,8 @@ class Selection:
                 break
         if made:
             self.objectives = [*self.objectives[:-1], self.state.objective]
-            self.notes.append(
-                f"{made} exchanges lowered the objective from {before:.6g} to "
-                f"{self.state.objective:.6g}"
-            )
+            change = f"from {before:.6g} to {self.state.objective:.6g}"
+            self.notes.append(f"{made} exchanges lowered the objective {change}")
 
     def _exchange_once(self) -> int:
         every = None if self.limits is None else np.arange(len(self.available))

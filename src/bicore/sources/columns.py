@@ -281,15 +281,10 @@ def fit_columns(
         by_heading[heading].append(f"{name or '(unnamed)'}{remark}")
     if not features:
         excluded = ", ".join(by_heading["excluded"]) or "all are dropped or the target"
-        fix = (
-            "an embedding of the text (--embeddings FILE.npy)"
-            if "(text" in excluded
-            else "other columns"
-        )
+        of_text = "an embedding of the text (--embeddings FILE.npy)"
+        fix = of_text if "(text" in excluded else "other columns"
         raise InputError(f"no column can be used as a feature: {excluded}; give {fix}.")
-    notes = [
-        f"{heading} columns: {', '.join(names)}" for heading, names in by_heading.items() if names
-    ]
+    notes = [f"{kind} columns: {', '.join(names)}" for kind, names in by_heading.items() if names]
     found = Columns(tuple(features), [*notes, *unparsed], reading.missing_words)
     if not scaled:
         return found
@@ -342,10 +337,9 @@ def _fit_numbers(name: str, column: Any, way: Numerals, named: bool, notes: list
     if len(bad_cells):
         there = len(column) - column.null_count
         first = bad_cells[0]
-        notes.append(
-            f"{name}: {there - len(bad_cells):,} of {there:,} cells are numbers; row {first:,} is "
-            f"{_cell(column, first)!r} (treated as missing)"
-        )
+        shares = f"{there - len(bad_cells):,} of {there:,} cells are numbers"
+        other = f"row {first:,} is {_cell(column, first)!r} (treated as missing)"
+        notes.append(f"{name}: {shares}; {other}")
     remark = _remark(_COMMAS.get(way, ""), np.isnan(found))
     return Numbers(name, _median(found), way), remark
 
@@ -373,10 +367,8 @@ def _fit_categories(name: str, column: Any, named: bool) -> _Fitted:
         return Indicators(name, values), f"{count} values"
     places = cells.find_places(column, values)
     shares = np.bincount(places[places >= 0], minlength=count) / rows
-    remark = (
-        f"{count} values → log frequency; one indicator per value would take "
-        f"{count * rows / 1e6:.3g} million numbers"
-    )
+    why = f"one indicator per value would take {count * rows / 1e6:.3g} million numbers"
+    remark = f"{count} values → log frequency; {why}"
     return Frequencies(name, dict(zip(values, shares.tolist(), strict=True))), remark
 
 
@@ -399,10 +391,8 @@ def _is_row_number(name: str, found: Array) -> bool:
 def ambiguous_comma(column: Any) -> str:
     """Return the fix for numbers with ambiguous commas."""
     example = next(text for text in cells.to_list(column.drop_null()) if "," in text)
-    return (
-        f"numbers such as {example}, whose comma may separate thousands or decimals; give "
-        "--decimal point or --decimal comma"
-    )
+    fix = "give --decimal point or --decimal comma"
+    return f"numbers such as {example}, whose comma may separate thousands or decimals; {fix}"
 
 
 def _median(values: Array) -> float:

@@ -211,9 +211,8 @@ class NpyShards(_StoredShards):
         for role, given in (("y", labels), ("weight", sample_weight)):
             if given is not None:
                 columns[role] = _pair(columns["x"], _ROLES[role], given)
-        arrays = [
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        ]
+        shards = zip(*columns.values(), strict=True)
+        arrays = [dict(zip(columns, shard, strict=True)) for shard in shards]
         counts = [len({one.path for one in columns.get(role, ())}) for role in _ROLES]
         super().__init__(common_name([one.path for one in columns["x"]]), f"npy {counts}", arrays)
 

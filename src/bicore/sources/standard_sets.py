@@ -140,9 +140,8 @@ def _read_idx(folder: Path, name: str, dimensions: int, reading: Reading) -> Arr
             raise ValueError(f"it does not have {dimensions} dimensions: {found}")
         shape[0] = min(shape[0], reading.limit or shape[0])
         count = math.prod(shape)
-        reading.allowance.require(
-            count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}"
-        )
+        sides = "×".join(map(str, shape))
+        reading.allowance.require(count * _MNIST_PIXEL, f"{path} of shape {sides}")
         body = file.read(count)
         if len(body) != count:
             raise ValueError(f"it holds {len(body)} of {count} bytes")

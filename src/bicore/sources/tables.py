@@ -173,9 +173,8 @@ def encode_table(
     names = [str(name) for name in getattr(given, "column_names", None) or given.columns]
     roles_of(kind, names, reading)  # no two columns have one name
     found = given.columns if hasattr(given, "column_names") else [given[one] for one in given]
-    table = {
-        name: cells.join([cells.as_array(one)]) for name, one in zip(names, found, strict=True)
-    }
+    pairs = zip(names, found, strict=True)
+    table = {name: cells.join([cells.as_array(one)]) for name, one in pairs}
     return add_labels(table_source(kind, table, reading), y, sample_weight)
 
 
