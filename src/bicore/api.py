@@ -656,11 +656,8 @@ def _check_model(model: Any, selector: Selector) -> None:
 def changed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in a call of ``select`` that differ from their defaults."""
     defaults = {name: one.default for name, one in inspect.signature(select).parameters.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in OWN and not is_same(value, defaults[name])
-    }
+    options = {name: value for name, value in values.items() if name not in OWN}
+    return {name: one for name, one in options.items() if not is_same(one, defaults[name])}
 
 
 def refuse_unread(x: Any) -> None:

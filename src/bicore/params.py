@@ -89,11 +89,8 @@ class Parameters:
         values = self.get_params(deep=False)
         needed = [name for name, one in self._parameters().items() if one.default is one.empty]
         usual = type(self)(**{name: values[name] for name in needed}).get_params(deep=False)
-        shown = [
-            f"{name}={_shorten(value)}"
-            for name, value in values.items()
-            if name in needed or not is_same(value, usual[name])
-        ]
+        own = (name for name in values if name in needed or not is_same(values[name], usual[name]))
+        shown = [f"{name}={_shorten(values[name])}" for name in own]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

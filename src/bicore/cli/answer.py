@@ -279,14 +279,11 @@ def _report(source: Source | None, coreset: Coreset, paths: list[Path], quiet: b
         lines.append(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts))
     classes = coreset.provenance.classes
     if classes and source is not None and source.data.y is not None:
-        lines.append(
-            f"by class: {count_classes(source.data.y[coreset.indices].ravel().tolist(), classes)}"
-        )
+        labels = source.data.y[coreset.indices].ravel().tolist()
+        lines.append(f"by class: {count_classes(labels, classes)}")
     lines.append(f"rows, most useful first (the first row is 0): {shorten(coreset.indices)}")
-    lines += [
-        f"their row numbers in the file: {shorten(rows)}"
-        for rows in _rows_in_file(source, coreset).values()
-    ]
+    for rows in _rows_in_file(source, coreset).values():
+        lines.append(f"their row numbers in the file: {shorten(rows)}")
     if source is not None and source.root is not None:
         files = tables.take_rows(source.table, coreset.indices)["file"]
         lines.append(f"files, most useful first: {shorten(files)}")

@@ -154,9 +154,8 @@ class Summary:
 
     def of(self, method: str, size: int) -> Entry | None:
         """Return the entry of a method at a size."""
-        return next(
-            (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
-        )
+        found = {(entry.method, entry.size): entry for entry in self.entries}
+        return found.get((method, size))
 
 
 def summarise(
@@ -246,11 +245,8 @@ def smallest_detectable(spread: float, seeds: int) -> float:
 
 def rows_with_score(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
     """Return the rows with the score of another model or metric."""
-    return [
-        replace(row, accuracy=row.measures[judge][measure])
-        for row in rows
-        if measure in row.measures.get(judge, {})
-    ]
+    known = (row for row in rows if measure in row.measures.get(judge, {}))
+    return [replace(row, accuracy=row.measures[judge][measure]) for row in known]
 
 
 def finite(value: float) -> float | None:

@@ -224,10 +224,8 @@ class Worth:
 
     def _repr_html_(self) -> str:
         """Return a card for notebooks."""
-        facts = {one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines} | {
-            self.metric: f"{self.score:.4g} ± {self.spread:.2g}",
-            "fits": self.fits,
-        }
+        facts = {one.words: f"{one.short()} ({one.verdict.value})" for one in self.baselines}
+        facts |= {self.metric: f"{self.score:.4g} ± {self.spread:.2g}", "fits": str(self.fits)}
         return notebook.as_html(str(self), facts, np.zeros(0), {}, 0)
 
     @property
@@ -282,9 +280,8 @@ class Worth:
         if self.conclusion.endswith("enough here"):
             words += '; "enough": the selected rows are not significantly better'
         if len(self.baselines) > 1 and self.baselines[1].low > self.rows:
-            words += (
-                "; class-balanced samples score lower than random ones, so more rows are needed"
-            )
+            lower = "class-balanced samples score lower than random ones, so more rows are needed"
+            words += f"; {lower}"
         return words
 
     def as_dict(self) -> dict[str, Any]:

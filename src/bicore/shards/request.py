@@ -226,9 +226,8 @@ class Shape:
 
     def count_workers(self, limit: int, most: int) -> int:
         """Return the number of threads that fit a memory limit, at least 1."""
-        return max(
-            (count for count in range(1, most + 1) if self.worker_bytes(count) <= limit), default=1
-        )
+        fitting = (count for count in range(1, most + 1) if self.worker_bytes(count) <= limit)
+        return max(fitting, default=1)
 
 
 @removed_attributes

@@ -350,9 +350,8 @@ class Shortlist:
         codes = positions
         if scoring.open is not None and scoring.classes is not None:
             codes = encode(y, scoring.classes)
-        places, below = largest_per_class(
-            torch.from_numpy(values), torch.from_numpy(codes), scoring.open, scoring.count
-        )
+        tensors = torch.from_numpy(values), torch.from_numpy(codes)
+        places, below = largest_per_class(*tensors, scoring.open, scoring.count)
         best = places.numpy()
         self.below = max(self.below, found.below, below)
         self.positions, self.values, self.y = positions[best], values[best], y[best]

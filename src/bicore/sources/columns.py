@@ -181,14 +181,10 @@ def columns_to_json(columns: Columns) -> list[dict[str, Any]]:
 
 def columns_from_json(values: Iterable[Mapping[str, Any]], words: Sequence[str]) -> Columns:
     """Invert :func:`columns_to_json`; ``words`` mark a missing value."""
-    kinds: dict[str, Any] = {
-        one.__name__: one for one in (Numbers, Indicators, Frequencies, Times, Vectors)
-    }
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
     features: list[Any] = []
     for value in values:
-        own: dict[str, Any] = {
-            name: tuple(one) if isinstance(one, list) else one for name, one in value.items()
-        }
+        own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
         if "written" in own:
             own["written"] = Numerals(own["written"])
         features.append(kinds[own.pop("kind")](**own))
@@ -215,9 +211,7 @@ class Columns:
     @property
     def unscaled(self) -> Array:
         """Mask of features that are not scaled: indicators, lists and positions in cycles."""
-        return np.array(
-            [unscaled for column in self.features for unscaled in column.unscaled], dtype=bool
-        )
+        return np.array([flag for one in self.features for flag in one.unscaled], dtype=bool)
 
     def encode(
         self, table: Mapping[str, Any], allowance: Allowance | None = None, finite: bool = True
