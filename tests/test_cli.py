@@ -7,6 +7,8 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import is_dataclass
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
-from bicore.cli import show
+from bicore.cli import options, show
 from bicore.cli.show import _install_line
 from tests import HANG
 from tests.commands import assert_refused, assert_success
@@ -317,6 +319,15 @@ def test_an_automatic_kernel_is_named_in_one_line(bicore, folder, tmp_path):
     assert lines[0].startswith(f"kernel: {record['name']}; ")
     again = bicore(*words, "--size", "9", "--initial", first, "--json", "--quiet", cwd=folder)
     assert json.loads(again.stdout)["indices"][:5] == Coreset.load(first).indices.tolist()
+
+
+@pytest.mark.parametrize("verb", ["compare", "select", "show", "stream", "worth"])
+def test_every_option_has_a_help_text(verb):
+    module = import_module(f"bicore.cli.{verb}")
+    groups = [one for one in vars(module).values() if is_dataclass(one) and hasattr(one, "panel")]
+    every = [one for group in groups for one in options._parameters(group)]
+    assert every
+    assert not [one.name for one in every if not one.annotation.__metadata__[0].help]
 
 
 def test_completion_version_and_doctor(bicore):

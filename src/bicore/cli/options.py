@@ -259,7 +259,7 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
         info = copy(one.metadata["info"]) if one.metadata else typer.Option()
         if hints[one.name] is bool and info.default is ...:  # without a name it gets a --no-… too
             info.default = f"--{one.name.replace('_', '-')}"
-        info.help = info.help or helps[one.name]
+        info.help = info.help or helps.get(one.name)  # none without docstrings (-OO)
         info.rich_help_panel = info.rich_help_panel or group.panel
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         found.append(
