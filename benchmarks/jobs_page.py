@@ -122,7 +122,7 @@ def draw_texts(place: Any) -> None:
     for method in unique(rows, "method"):
         means = percent(where(rows, method=method)).mean(0).max(1)
         labels = rows[0]["size"] * (1 + np.arange(len(means)))
-        name = "bicore query" if method == "by variance" else method
+        name = {"by variance": "bicore query", "uniform": "random"}.get(method, method)
         place.plot(labels, means, "o-", label=name)
     label(place, {}, xlabel="labelled texts of BANKING77", ylabel="accuracy in percent")
 
@@ -169,7 +169,7 @@ def draw_device(place: Any) -> None:
     place.grid(alpha=0.3)
 
 
-@figure("images/stream.png", 3, 1, dpi=120, figsize=(13.8, 2.6))
+@figure("images/stream.png", 3, 1, dpi=120, figsize=(13.8, 3.1))
 def draw_stream(places: Any) -> None:
     """A stream of 20 digits of each class and 170 nines, and the 40 rows that two buffers keep:
     30 of each, evenly spaced."""
@@ -187,5 +187,5 @@ def draw_stream(places: Any) -> None:
         place.imshow(np.concatenate(images, axis=1), cmap="gray_r")
         place.axis("off")
         counts = (f"{label}: {count}" for label, count in enumerate(np.bincount(y[own])) if count)
-        words = f"{name} ({len(own)}): {', '.join(counts)}"
-        place.set_title(words, fontsize=8, loc="left", pad=3)
+        words = f"{name}, {len(own)} rows by digit: {', '.join(counts)}"
+        place.set_title(words, fontsize=14, loc="left", pad=4)

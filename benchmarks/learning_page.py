@@ -148,4 +148,4 @@ def draw_learners(axes: Any) -> None:
         place.tick_params(axis="x", which="minor", labelbottom=False)
         label(place, title=stream, xlabel="bytes kept", xscale="log")
     axes[0].set_ylabel("test accuracy, %")
-    axes[0].legend(fontsize=7, loc="lower right")
+    axes[0].legend(fontsize=8, loc="lower right")

@@ -160,8 +160,10 @@ def draw_streams(axes: Any) -> None:
             look = {"marker": marker, "color": grey, "markersize": 4, "label": buffer}
             place.plot([one["seen"] for one in along[0]], means, line, **look)
         place.axhline(best, color="0.7", linewidth=1)
-        place.text(4000, best + 0.8, "chosen from all rows at once", fontsize=7, color="0.4")
-        label(place, title=order, xlabel="rows seen")
+        place.text(4000, best + 0.8, "selected from all rows at once", fontsize=7, color="0.4")
+        title = {"class by class": "sorted by class", "random": "random order"}[order]
+        label(place, title=title, xlabel="rows seen")
+        place.xaxis.set_major_formatter("{x:,.0f}")
     axes[0].set_ylabel("test accuracy, %")
     axes[1].legend(fontsize=8, loc="lower right")
 

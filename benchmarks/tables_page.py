@@ -154,9 +154,10 @@ def draw_pooled(axes: Any) -> None:
             style = "-" if sampled else {2000: ":", 5000: "--"}.get(pool, "-")
             look: dict[str, Any] = {"color": f"C{colour}", "marker": "o", "markersize": 3}
             if sizes:
-                name = method if sampled else f"{method}, pool {pool}"
+                words = method.replace("picks", "selection")
+                name = words if sampled else f"{words}, pool of {pool:,}"
                 axes.plot(sizes, means, style, label=name, **look)
-    label(axes, {"fontsize": 7}, xlabel="points", ylabel="test accuracy, %")
+    label(axes, {"fontsize": 7}, xlabel="images", ylabel="test accuracy, %")
 
 
 def _error(values: Any) -> Any:
@@ -169,12 +170,12 @@ def draw_curve(place: Any) -> None:
     x, y = digits()
     curve = quality_curve(greedy_selector(kernel="rbf", inner_reg=0.1), Dataset(x[:400], y[:400]))
     place.plot(curve.sizes, curve.losses)
-    place.axhline(curve.full, color="black", linewidth=0.8, label="all points")
+    place.axhline(curve.full, color="black", linewidth=0.8, label="all rows")
     for number, tolerance in enumerate((0.5, 0.1, 0.02)):
         size = curve.smallest(tolerance)
-        words = f"tolerance {tolerance:g}: {size} points"
+        words = f"tolerance {tolerance:g}: {size} rows"
         place.axvline(size, color=f"C{number + 1}", linestyle="--", label=words)
-    axes = {"xlabel": "points", "ylabel": "loss on held-out points", "ylim": (0, curve.empty)}
+    axes = {"xlabel": "rows", "ylabel": "loss on held-out rows", "ylim": (0, curve.empty)}
     label(place, {}, **axes)
 
 
@@ -187,7 +188,7 @@ def draw_strategies(axes: Any) -> None:
             kind = one["strategy"].split("(")[0]
             look = {"color": COLOURS[kind], "label": STRATEGIES[kind]}
             place.plot(max(one["seconds"], 0.01), one["loss"], "o", **look)
-        label(place, title=f"{size} points", xlabel="seconds", xscale="log")
+        label(place, title=f"{size:,} rows", xlabel="seconds", xscale="log")
         place.xaxis.set_minor_formatter("")
     axes[0].set_ylabel("loss")
     found = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
@@ -197,7 +198,7 @@ def draw_strategies(axes: Any) -> None:
 
 @figure("images/beyond_noise.png", 1, 2, figsize=(9, 3.6), sharey=True)
 def draw_noise(axes: Any) -> None:
-    """Wrong labels among the picks and accuracy, at the smallest regulariser."""
+    """Wrong labels among the selected rows and accuracy, at the smallest regulariser."""
     record = read_record("noise")
     rho = min(unique(record["rows"], "inner_reg"))
     for number, data in enumerate(("digits", "MNIST")):
@@ -206,13 +207,14 @@ def draw_noise(axes: Any) -> None:
         for axis, key in zip(axes, ("flipped", "accuracy"), strict=True):
             scores = percent(found, key)
             axis.barh(places, scores.mean(1), 0.38, xerr=_error(scores.T), label=data)
-    axes[0].set_yticks(np.arange(len(found)) + 0.2, [one["rule"] for one in found])
+    names = [one["rule"].replace("trusted", "suspect labels excluded") for one in found]
+    axes[0].set_yticks(np.arange(len(found)) + 0.2, names)
     axes[0].axvline(100 * record["share"], color="black", linewidth=0.8, linestyle="--")
-    axes[0].set(xlabel="wrong among the picks, % (dashed: in the data)")
+    axes[0].set(xlabel="wrong labels of selected rows, %\n(dashed: of all rows)")
     axes[1].set(xlabel="accuracy, %", xlim=(30, 100))
     axes[0].invert_yaxis()
-    names = axes[0].get_legend_handles_labels()
-    axes[0].figure.legend(*names, loc="outside upper right", ncols=2)
+    entries = axes[0].get_legend_handles_labels()
+    axes[0].figure.legend(*entries, loc="outside upper right", ncols=2)
 
 
 @figure("images/beyond_active.png", figsize=(6, 4))
@@ -231,7 +233,7 @@ def draw_network(place: Any) -> None:
         scores = 100 * np.array(one["accuracy"])
         look = {"fmt": "o", "capsize": 3, "label": one["method"]}
         place.errorbar(np.mean(one["seconds_a_point"]), scores.mean(), _error(scores), **look)
-    axes = {"xlabel": "seconds a point", "ylabel": "accuracy of the CNN, %", "xscale": "log"}
+    axes = {"xlabel": "seconds per row", "ylabel": "accuracy of the CNN, %", "xscale": "log"}
     label(place, {"fontsize": 7}, **axes)
 
 
@@ -255,7 +257,7 @@ def draw_others(axes: Any) -> None:
             look = {"marker": "o", "markersize": 3, "label": one["method"]}
             place.plot(one["sizes"], np.mean(one["scores"], 0), **look)
         place.set_title(data, fontsize=9)
-        label(place, {"fontsize": 7}, xlabel="points", ylabel="R²")
+        label(place, {"fontsize": 7}, xlabel="rows", ylabel="R²")
 
 
 #: Rows of the record of a GPU, and their names in the table.

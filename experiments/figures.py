@@ -147,7 +147,7 @@ def _summary(path: Path, book: Book, name: str, published: dict[int, float]) -> 
             seeds = min(len(found) for found in by_size.values())
             label = f"{title} ({seeds} seed{'s' * (seeds > 1)})"
             _band(place, sizes, means, spread, style, label)
-        place.set(xlabel="points", ylabel="test accuracy, %")
+        place.set(xlabel="images", ylabel="test accuracy, %")
         place.grid(alpha=0.3)
         if records and published:
             place.plot(
@@ -192,7 +192,7 @@ def _merge_reduce(path: Path, book: Book, folder: str | None) -> None:
                 end += level
         steps = range(-7, 0)
         labels = [f"after {-step}" for step in steps]
-        place.set(xlabel="batches a slot stands for", yticks=steps, yticklabels=labels)
+        place.set(xlabel="batches that a slot represents", yticks=steps, yticklabels=labels)
 
 
 FIGURES: dict[str, Painter] = {

@@ -332,7 +332,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_from_module_never_reads_one_network_as_another(name):
-    refuses("Or let its embeddings choose", from_module, UNREADABLE[name])
+    refuses("Or select by its embeddings", from_module, UNREADABLE[name])
 
 
 def test_a_leading_flatten_takes_vectors_and_images():

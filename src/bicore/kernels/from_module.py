@@ -22,7 +22,7 @@ from bicore.kernels.tangent import TangentKernel
 
 #: Fix for a network without kernel.
 _OTHERWISE = (
-    "Or let its embeddings choose: bicore.integrations.torch.select_from(dataset, size, model=…)."
+    "Or select by its embeddings: bicore.integrations.torch.select_from(dataset, size, model=…)."
 )
 #: Layers that an option allows to ignore.
 _LEFT_OUT = {"pooling": "max-pooling or an adaptive average", "normalisation": "normalisation"}

@@ -115,7 +115,7 @@ def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) ->
     count = len(first)
     words = f"the first {count} of {len(coreset)}" if count < len(coreset) else f"{count}"
     total = coreset.provenance.rows or len(images)
-    figure.suptitle(f"{words} rows selected from {total}, in order of selection", fontsize=10)
+    figure.suptitle(f"{words} rows selected from {total:,}, in order of selection", fontsize=10)
 
 
 def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
@@ -133,7 +133,7 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
     colours = {"c": codes[coreset.indices], "cmap": "tab10", "vmin": 0, "vmax": max(codes.max(), 1)}
     axis.scatter(picked[:, 0], picked[:, 1], s=size, edgecolors="black", linewidths=1.0, **colours)
     axis.set(xlabel="first principal component", ylabel="second principal component")
-    words = f"{len(coreset)} rows (ringed) selected from {len(flat)}; larger: more weight"
+    words = f"{len(coreset)} rows (ringed) selected from {len(flat):,}; larger: more weight"
     axis.set_title(words, fontsize=10)
 
 

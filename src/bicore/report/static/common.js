@@ -21,7 +21,10 @@ const whole = (value) => Math.round(value).toLocaleString("en");
 const short = (value) =>
   value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toString();
 const score = (value) => (value === null ? "–" : value.toFixed(3));
-const percent = (share) => `${(100 * share).toFixed(share && Math.abs(share) < 0.1 ? 1 : 0)}%`;
+const percent = (share) => {
+  const size = Math.abs(share);
+  return size < 5e-4 ? "0%" : `${(100 * share).toFixed(size < 0.1 ? 1 : 0)}%`;
+};
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /* Colours distinguishable on light and dark pages; after ten, hues a golden angle apart. */

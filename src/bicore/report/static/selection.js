@@ -22,7 +22,7 @@ function headline() {
   byId("kicker").append(element("b", {}, facts.name), ` · ${whole(total)} of ${plural(facts.rows, "row")} selected`);
   const title = byId("headline");
   if (!answer) {
-    title.textContent = `${whole(total)} of ${plural(facts.rows, "row")}, best first`;
+    title.textContent = `${whole(total)} of ${plural(facts.rows, "row")}, most useful first`;
     byId("lede").textContent = "This report has no estimate of the equivalent number of random rows.";
     document.querySelector(".hero").classList.add("alone");
     return;
@@ -149,7 +149,7 @@ function drawCurve() {
   });
   listeners.push(() => moved());
   byId("curve-caption").textContent =
-    `${curve.metric} by the number of rows: selected rows, best first (solid), and random rows (with a band of one standard deviation)` +
+    `${curve.metric} by the number of rows: selected rows, most useful first (solid), and random rows (with a band of one standard deviation)` +
     `${others.length ? ", and class-balanced random rows (dotted)" : ""}. The shaded range is the 95% interval of the equivalent number of random rows.`;
   byId("curve-figure").hidden = false;
   whenOpened(byId("curve-details"), () => {
@@ -268,7 +268,7 @@ function start() {
   headline();
   setPicks({ ...own, bars: hasGains ? widths : null });
   byId("picks-words").textContent =
-    `Best first: each row complements the rows before it. Press a row to find it on the map.${beyond()}`;
+    `The most useful first: each row complements the rows before it. Press a row to find it on the map.${beyond()}`;
   const counts = countsOf(own.codes);
   balance(Math.max(...counts) / total, "all rows");
   map("Every row");
