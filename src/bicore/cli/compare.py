@@ -257,9 +257,7 @@ def _introduce(run: Any, words: str, streams: Streams, asked: str | None, done: 
     print_note(*(f"  {note}" for note in pools.source.notes))
     if any(getattr(one, "needs_model", False) for one in run.grid.methods.values()):
         name = run.trainer.name
-        print_note(
-            f"  methods that need a network get one {name} per seed, trained on the pool of that seed"
-        )
+        print_note(f"  methods that need a network get one {name} per pool, trained on that pool")
     for name in MEMORIES if streams.stream else METHODS:
         if asked is None and name not in run.grid.methods:
             print_note(f"  {name} is left out: it needs classes, and the targets are numeric")
