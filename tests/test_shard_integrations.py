@@ -454,7 +454,7 @@ Selection._pass = stop
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_state(bicore, folder):
     full = """
-import bicore.shards.state as states
+import bicore.files as states
 kept = states.write_state
 def full(path, *rest):
     if path.name == "points.npz" and path.exists():

@@ -9,27 +9,23 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from bicore.cli.terminal import (
-    EXIT_INTERRUPTED,
-    close_output,
-    exit_on_interrupt,
-    prepare_streams,
-    print_note,
-)
+from bicore.cli import terminal
 
 
 def main() -> None:
     """Run the command and exit."""
-    with exit_on_interrupt():
+    with terminal.exit_on_interrupt():
         import warnings
 
-        prepare_streams()
+        terminal.prepare_streams()
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *more, **named: print_note(f"bicore: {message}")
+            warnings.showwarning = lambda message, *more, **named: terminal.print_note(
+                f"bicore: {message}"
+            )
             code, message = _run()
         if message is not None:
-            print_note(f"bicore: {message}")
-        close_output()
+            terminal.print_note(f"bicore: {message}")
+        terminal.close_output()
     raise SystemExit(code)
 
 
@@ -47,7 +43,7 @@ def _run() -> tuple[int, object]:
     except usage_error as error:
         return _explain_usage(error)
     except typer.Abort:
-        return EXIT_INTERRUPTED, "interrupted; no result was saved."
+        return terminal.EXIT_INTERRUPTED, "interrupted; no result was saved."
     except (InputError, MemoryLimitError) as error:
         return 2, _name_options(error)
     except BicoreError as error:
@@ -116,7 +112,7 @@ def rename_options(words: list[str]) -> list[str]:
             old, new = one, own.get(one)
         if new is not None:
             gone = f"{old} is deprecated and will be removed in version 1.1"
-            print_note(f"bicore: {gone}; use {new or 'nothing'}.")
+            terminal.print_note(f"bicore: {gone}; use {new or 'nothing'}.")
             words = [*words[:place], *new.split(), *words[place + len(old.split()) :]]
         place += 1 if new is None else len(new.split())
     return words
@@ -133,7 +129,7 @@ def _name_options(error: Exception) -> str:
 def _explain_usage(error: Any) -> tuple[int, str | None]:
     words = _explain_value(error) or error.format_message()
     if "\n" in words:  # the help of a command without arguments
-        print_note(*words.splitlines())
+        terminal.print_note(*words.splitlines())
         return error.exit_code, None
     where = getattr(error, "ctx", None)
     if where is not None:

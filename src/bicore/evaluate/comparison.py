@@ -18,17 +18,7 @@ from torch import nn
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, as_option, check_integer
-from bicore.evaluate.models import (
-    Judge,
-    MajorityJudge,
-    Measure,
-    Measures,
-    NetworkJudge,
-    Sample,
-    draw_tuning_rows,
-    measures_of,
-    perceptron,
-)
+from bicore.evaluate import models
 from bicore.evaluate.pools import Pools, labels_of
 from bicore.evaluate.records import Entry, Records, Row, Summary, rows_with_score, summarise
 from bicore.evaluate.worth import Equivalent, worth_of_rows
@@ -42,7 +32,7 @@ WHOLE = "everything"
 MAJORITY = "majority"
 
 #: Metrics of one selection, by evaluation model.
-Found = dict[str, Measures]
+Found = dict[str, models.Measures]
 #: Entries by the key of a metric.
 Entries = dict[str, Entry]
 #: A method's name, its selection, and the seconds it took.
@@ -71,13 +61,13 @@ class BaseComparison:
 
     pools: Pools
     grid: Grid
-    judge: Judge
+    judge: models.Judge
     records: Records
     runtime: Runtime
     whole: bool = False
     callback: Callable[[int, str], None] | None = None
     failed: dict[str, str] = field(default_factory=dict)
-    others: Sequence[Judge] = ()
+    others: Sequence[models.Judge] = ()
     majority: bool = False
     #: What sizes and seconds mean, for tables.
     along: ClassVar[str] = "rows selected"
@@ -110,7 +100,7 @@ class BaseComparison:
         raise NotImplementedError
 
     @property
-    def judges(self) -> tuple[Judge, ...]:
+    def judges(self) -> tuple[models.Judge, ...]:
         """All evaluation models; the first gives the score."""
         return (self.judge, *self.others)
 
@@ -135,7 +125,9 @@ class BaseComparison:
         every = list(self.grid.methods) if names is None else names
         return [one for one in every if one not in self.failed and (one, size, seed) not in known]
 
-    def _evaluate(self, stage: Stage, rows: list[Sample], judges: Sequence[Judge]) -> list[Found]:
+    def _evaluate(
+        self, stage: Stage, rows: list[models.Sample], judges: Sequence[models.Judge]
+    ) -> list[Found]:
         """Return the metrics of every model for each sample."""
         by_judge = [
             judge.tune(stage.rows).measures(rows, stage.test, self.pools.outputs, stage.seed)
@@ -147,7 +139,7 @@ class BaseComparison:
     def _refer(self, stage: Stage, name: str) -> None:
         """Add the row of a whole pool: of models trained on it, or of its majority class."""
         self.say(f"{name}, all rows of the pool of seed {stage.seed}")
-        judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
+        judges = self.judges if name == WHOLE else [models.MajorityJudge()] * len(self.judges)
         try:
             found = self._evaluate(stage, [stage.sample(stage.pool)], judges)[0]
         except BicoreError as error:
@@ -175,12 +167,12 @@ class Stage:
         self.comparison, self.seed = comparison, seed
         self.pool, test = comparison.pools.of(seed, isinstance(comparison, StreamComparison))
         self.test = self.sample(test)
-        self.rows = self.sample(self.pool[draw_tuning_rows(len(self.pool), seed)])
+        self.rows = self.sample(self.pool[models.draw_tuning_rows(len(self.pool), seed)])
         self.model_seconds = 0.0
         self.module: nn.Module | None = None
         self.observed: Observed | None = None
 
-    def sample(self, data: Dataset) -> Sample:
+    def sample(self, data: Dataset) -> models.Sample:
         """Return rows as input of an evaluation model."""
         return self.comparison.pools.sample(data, self.comparison.runtime.torch_device)
 
@@ -220,10 +212,10 @@ class Comparison(BaseComparison):
     model_steps: int = 1000
 
     @property
-    def trainer(self) -> Judge:
+    def trainer(self) -> models.Judge:
         """The evaluation model that trains the network for some methods."""
         own = (judge for judge in self.judges if judge.is_network)
-        return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
+        return next(own, models.NetworkJudge("mlp", models.perceptron, self.model_steps))
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Select with each method, and evaluate once a stack is complete."""
@@ -383,8 +375,8 @@ class StreamComparison(BaseComparison):
 class Findings:
     """The results of one evaluation model by one metric."""
 
-    judge: Judge
-    measure: Measure
+    judge: models.Judge
+    measure: models.Measure
     summary: Summary
     majority: Entries
     whole: Entries
@@ -398,12 +390,12 @@ class Findings:
         return [one.as_json() | {"worth": worths.get((one.method, one.size))} for one in entries]
 
 
-def findings_of(run: BaseComparison, measure: Measure) -> list[Findings]:
+def findings_of(run: BaseComparison, measure: models.Measure) -> list[Findings]:
     """Summarise a comparison for each evaluation model."""
     return [_of_judge(run, judge, measure) for judge in run.judges]
 
 
-def _of_judge(run: BaseComparison, judge: Judge, measure: Measure) -> Findings:
+def _of_judge(run: BaseComparison, judge: models.Judge, measure: models.Measure) -> Findings:
     rows = _rows(run, judge, measure)
     summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
@@ -414,27 +406,27 @@ def _of_judge(run: BaseComparison, judge: Judge, measure: Measure) -> Findings:
     return Findings(judge, measure, summary, majority, whole, note, worth)
 
 
-def _rows(run: BaseComparison, judge: Judge, measure: Measure) -> list[Row]:
+def _rows(run: BaseComparison, judge: models.Judge, measure: models.Measure) -> list[Row]:
     """Return the run's rows, scored by a model and a metric."""
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
-    if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
+    if judge is run.judge and measure is models.measures_of(run.pools.classification)[0]:
         return rows  # older files have no other metrics
     return rows_with_score(rows, judge.name, measure.key)
 
 
-def _reference(run: BaseComparison, judge: Judge, name: str) -> Entries:
+def _reference(run: BaseComparison, judge: models.Judge, name: str) -> Entries:
     """Return all metrics of the rows of a reference."""
     size = run.pools.size
     found: Entries = {}
-    for measure in measures_of(run.pools.classification):
+    for measure in models.measures_of(run.pools.classification):
         entry = summarise(_rows(run, judge, measure), [name], [size]).of(name, size)
         if entry is not None:
             found[measure.key] = entry
     return found
 
 
-def _note(run: BaseComparison, judge: Judge, majority: Entries, whole: Entries) -> str:
-    main = measures_of(run.pools.classification)[0]
+def _note(run: BaseComparison, judge: models.Judge, majority: Entries, whole: Entries) -> str:
+    main = models.measures_of(run.pools.classification)[0]
     plain, trained = majority.get(main.key), whole.get(main.key)
     if not (plain and trained and plain.seeds == trained.seeds and trained.mean < plain.mean):
         return ""

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bicore import files
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.files import (
-    FORMAT,
-    LockedFolder,
-    explain_failed_writes,
-    read_state,
-    refuse_damage,
-    strip_prefix,
-    write_state,
-)
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.saving import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
@@ -82,15 +74,15 @@ def load_head(
     from bicore.moments.heads import make_head  # imported late: scikit-learn takes time
 
     path = Path(folder) / MOMENTS
-    header, arrays = read_state(path, "select(…, passes=True, state=…)")
-    with refuse_damage(path, "this version"):
-        fitted = map_from_state(header["map"], strip_prefix("map.", arrays), feature_map)
+    header, arrays = files.read_state(path, "select(…, passes=True, state=…)")
+    with files.refuse_damage(path, "this version"):
+        fitted = map_from_state(header["map"], files.strip_prefix("map.", arrays), feature_map)
         moments, shift = Moments.from_state(header["moments"], arrays), header["shift"]
     origin = 0.0 if shift is None else np.array(shift)
     return make_head(moments, fitted, alpha=alpha, prior=prior, origin=origin)
 
 
-class StateFolder(LockedFolder):
+class StateFolder(files.LockedFolder):
     """Files of a selection: always complete, and written by one process at a time.
 
     ``identity`` holds the facts that must match; the state of another selection is refused.
@@ -146,7 +138,7 @@ class StateFolder(LockedFolder):
         path = self.path / name
         if not path.exists():
             return None
-        header, arrays = read_state(path, "select")
+        header, arrays = files.read_state(path, "select")
         saved = header["named"]
         changed = [key for key, value in self.identity.items() if saved.get(key) != value]
         if changed:
@@ -157,5 +149,7 @@ class StateFolder(LockedFolder):
     def _write(self, name: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
         path = self.path / name
-        with explain_failed_writes(path, NOT_WRITTEN):
-            write_state(path, {"format": FORMAT, "named": self.identity, **header}, columns)
+        with files.explain_failed_writes(path, NOT_WRITTEN):
+            files.write_state(
+                path, {"format": files.FORMAT, "named": self.identity, **header}, columns
+            )
