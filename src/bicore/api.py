@@ -624,18 +624,16 @@ def _method_for(
     return found, (NO_LABELS.format(found),)
 
 
-def options_for_model(
-    model: str, method: str | Selector, options: dict[str, Any]
-) -> dict[str, Any]:
+def options_for_model(model: str, method: str | Selector, given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with a kernel that suits the model to be trained."""
     kernel = AutomaticKernel(model=model)
     if model == "any":
-        return options
-    if method != "bilevel" or options.get("kernel", "auto") != "auto":
-        given = f"method={method!r}" if method != "bilevel" else f"kernel={options['kernel']!r}"
-        wrong = f"model={model!r} chooses the kernel of the default method, but {given} is given"
+        return given
+    if method != "bilevel" or given.get("kernel", "auto") != "auto":
+        other = f"method={method!r}" if method != "bilevel" else f"kernel={given['kernel']!r}"
+        wrong = f"model={model!r} chooses the kernel of the default method, but {other} is given"
         raise InputError(f"{wrong}; leave one of them out.")
-    return {**options, "kernel": kernel}
+    return {**given, "kernel": kernel}
 
 
 def _check_model(model: Any, selector: Selector) -> None:

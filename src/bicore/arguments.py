@@ -20,6 +20,8 @@ from bicore.types import RandomState
 #: smallest id then decides. If ids are given, row order and duplicates do not change the result in
 #: float64, nor do devices.
 TIE = 1e-10
+#: Rows that a selection begins with.
+Initial = Coreset | Sequence[int]
 
 
 class First(StrEnum):
@@ -131,17 +133,13 @@ class Start:
     coreset: Coreset | None = None
 
 
-def coreset_or_none(initial: Coreset | Sequence[int]) -> Coreset | None:
+def coreset_or_none(initial: Initial) -> Coreset | None:
     """Return ``initial`` if it is a coreset, None if it is a list of rows."""
     return initial if isinstance(initial, Coreset) else None
 
 
 def read_initial(
-    initial: Coreset | Sequence[int],
-    data: Dataset,
-    size: int,
-    name: str = "initial",
-    continues: bool = True,
+    initial: Initial, data: Dataset, size: int, name: str = "initial", continues: bool = True
 ) -> Start:
     """Return row numbers and weights of the initial rows.
 

@@ -37,6 +37,10 @@ FACTS = ("method", "kernel", "loss", "inner_reg", "seed", "classes")
 RESCUE, PARTIAL = "bicore-selection.npz", "bicore-partial.npz"
 
 
+#: Evaluates the selected rows.
+Appraise = Callable[[Coreset], Appraisal]
+
+
 def command() -> str:
     """Return the command as it was given."""
     return shlex.join(["bicore", *sys.argv[1:]])
@@ -177,7 +181,7 @@ def finish(
     source: Source | None,
     coreset: Coreset,
     output: Any,
-    appraise: Callable[[Coreset], Appraisal] | None,
+    appraise: Appraise | None,
     state: Path | None,
 ) -> None:
     """Write files first, then print, and make the page last; an interrupted run keeps its rows.
@@ -210,11 +214,7 @@ def finish(
 
 
 def _write_page(
-    source: Source,
-    coreset: Coreset,
-    appraise: Callable[[Coreset], Appraisal] | None,
-    output: Any,
-    written: Written,
+    source: Source, coreset: Coreset, appraise: Appraise | None, output: Any, written: Written
 ) -> None:
     """Evaluate the rows, which may take longer than the selection, and write the report."""
     appraisal = None if appraise is None else appraise(coreset)

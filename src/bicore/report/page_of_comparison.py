@@ -34,11 +34,7 @@ Selections = dict[tuple[str, int], Row]
 
 @renamed_keywords()
 def comparison_page(
-    run: BaseComparison,
-    findings: Sequence[Findings],
-    path: PathLike,
-    *,
-    command: str = "",
+    run: BaseComparison, findings: Sequence[Findings], path: PathLike, *, command: str = ""
 ) -> Path:
     """Write a comparison as one HTML file that needs no network.
 
