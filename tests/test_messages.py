@@ -5,13 +5,16 @@ The wording of all other messages is free: their tests look at the class and the
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
-from bicore import Coreset, InputError, Runtime, compare, select, worth
+from bicore import Coreset, InputError, Runtime, compare, influence, select, worth
+from bicore.bilevel import Adam
 from bicore.errors import check_integer, check_number, check_type
+from bicore.methods import Herding, Uniform
 from bicore.methods.registry import build_selector
 from bicore.sources.opening import open_shards
-from bicore.streaming import MomentMemory
+from bicore.streaming import MomentMemory, VariationalLearner
 from tests.helpers import blobs
 
 X, Y = blobs().x, blobs().y
@@ -35,7 +38,7 @@ MESSAGES = {
         Coreset(np.array([True, False]))
     ),
     "table must have rows; got 3.": lambda: Coreset(np.array([0])).select(3),
-    "sizes is empty; give at least one, or None for the default.": lambda: compare(X, Y, []),
+    "sizes is empty; give at least one, or leave it out.": lambda: compare(X, Y, []),
     "y is sparse, and only x may be; pass y.toarray() if it fits.": call(
         y=sparse.csr_array(np.eye(40))
     ),
@@ -72,12 +75,26 @@ MESSAGES = {
     ),
     "noise must be a number > 0; got -1.": lambda: check_number("noise", -1, above=0),
     "folds must be an integer >= 2; got True.": lambda: check_integer("folds", True, 2),
-    "stream must be a Stream, as in Stream(capacity=50); got bool.": lambda: compare(
+    "stream must be a Stream, as in Stream(capacity=50); got True.": lambda: compare(
         X, Y, stream=True
     ),
     "chosen must be an integer between 1 and 40, a fraction such as 0.05, or a coreset; got "
     "'many'.": lambda: worth(X, Y, "many"),
-    "model must be a name; got int.": lambda: check_type("model", 3, str, "a name"),
+    "model must be a name; got 3.": lambda: check_type("model", 3, str, "a name"),
+    "judge is empty; give at least one, or leave it out.": lambda: compare(X, Y, [5], judge=[]),
+    "coreset must be a Coreset or row numbers; got 5.": lambda: influence(X, Y, 5),
+    "data must be a Dataset, as in bicore.Dataset(x, y); got a ndarray.": lambda: Uniform().select(
+        X, 5
+    ),
+    "path must be a file or folder name; got 5.": lambda: Coreset(np.array([0])).save(5),
+    "steps must be an integer >= 1; got -7.": lambda: Adam(steps=-7),
+    "prior_std must be a number > 0; got -1.": lambda: VariationalLearner(
+        [3, 2], Uniform(), prior_std=-1
+    ),
+    "normalise must be True or False; got 'no'.": lambda: Herding(normalise="no"),
+    "x is a sparse tensor; give x.to_dense(), or a SciPy matrix as x.": lambda: select(
+        torch.eye(9).to_sparse(), Y, 5
+    ),
 }
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bicore.errors import MemoryLimitError as MemoryLimitError
     from bicore.errors import NumericalError as NumericalError
     from bicore.errors import NumericalWarning as NumericalWarning
+    from bicore.errors import StorageError as StorageError
     from bicore.errors import TimeLimitError as TimeLimitError
     from bicore.errors import WorkerLostError as WorkerLostError
     from bicore.evaluate.worth import worth as worth
@@ -51,7 +52,7 @@ _HOMES = {
     "coreset": "Coreset",
     "data": "Dataset",
     "errors": "BicoreError ConvergenceError DamagedFileError InputError LargeDataWarning "
-    "MemoryLimitError NumericalError NumericalWarning TimeLimitError WorkerLostError",
+    "MemoryLimitError NumericalError NumericalWarning StorageError TimeLimitError WorkerLostError",
     "evaluate.worth": "worth",
     "methods.bilevel": "BilevelSelector",
     "report.comparison": "compare",

@@ -250,12 +250,13 @@ def renamed_keywords(
                     raise InputError(f"{name}= of {called.__qualname__}() was removed; {fix}.")
             check_keywords(called.__qualname__, kwargs, known)
             if not hasattr(called, "fit"):  # estimators of scikit-learn check when they fit
-                check_kinds({**dict(zip(places, args, strict=False)), **kwargs})
+                check_kinds({**dict(zip(places, args, strict=False)), **kwargs}, annotations)
             return function(*args, **kwargs)
 
         parameters = inspect.signature(function).parameters.values()
         places = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
         known = {one.name for one in parameters} - {"self"}
+        annotations = {one.name: str(one.annotation) for one in parameters}
         for old, new in KEYWORDS:
             if new in known and old not in known:
                 names.setdefault(old, new)

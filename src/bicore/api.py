@@ -366,6 +366,7 @@ def estimate(
     options = changed_options(values)
     if isinstance(model, str):
         options, model = options_for_model(model, method, options), None
+    refuse_tolerance(size, values["tolerance"])
     runtime = runtime or Runtime()
     parts = _in_parts(x, y, sample_weight, outer, options)
     if parts is not None and parts.in_passes:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames, notebook
-from bicore._deprecated import renamed_fields, renamed_methods
+from bicore._deprecated import renamed_fields, renamed_keywords, renamed_methods
 from bicore.data import MAX_INTEGER, Array, Dataset, scale_below_one
 from bicore.errors import InputError, NumericalWarning, check_integer, import_extra, shown
 from bicore.files import damaged_file_error, read_state, write_state
@@ -522,6 +522,7 @@ class Coreset:
         changed = replace(self.provenance, **(provenance or {}))
         return replace(self, provenance=changed, details={**self.details, **details})
 
+    @renamed_keywords()
     def save(self, path: PathLike) -> Path:
         """Write an ``.npz`` that plain NumPy opens without pickle.
 
@@ -555,6 +556,7 @@ class Coreset:
         return write_state(path, head, {name: getattr(self, name) for name in _ARRAYS}, default=str)
 
     @classmethod
+    @renamed_keywords()
     def load(cls, path: PathLike) -> Coreset:
         """Read a file of :meth:`save`; nothing is unpickled.
 

@@ -235,14 +235,16 @@ class Targets:
         return len(self.classes) if self.classes is not None else int(self.values.shape[1])
 
 
-def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> Targets:
+def read_targets(
+    y: Array, task: str = "auto", classes: Array | None = None, name: str = "y"
+) -> Targets:
     """Determine the kind of ``y`` and encode it."""
     kind = as_option("task", task, Task)
     if kind is Task.AUTO:
         kind = Task.REGRESSION if y.dtype.kind == "f" else Task.CLASSIFICATION
     if kind is Task.REGRESSION:
         return _regression(y)
-    return _classification(y, classes)
+    return _classification(y, classes, name)
 
 
 def _regression(y: Array) -> Targets:
@@ -254,7 +256,7 @@ def _regression(y: Array) -> Targets:
     return Targets(Task.REGRESSION, values)
 
 
-def _classification(y: Array, classes: Array | None) -> Targets:
+def _classification(y: Array, classes: Array | None, name: str) -> Targets:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -273,8 +275,8 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     unknown = np.setdiff1d(present, known).tolist()
     if unknown:
         raise InputError(
-            f"y holds the class {unknown[0]!r}, which is not among the {len(known)} known classes; "
-            "drop those rows, or add the class to classes."
+            f"{name} holds the class {unknown[0]!r}, which is not among the {len(known)} known "
+            "classes; drop those rows, or add the class to classes."
         )
     return Targets(Task.CLASSIFICATION, np.searchsorted(known, y).astype(np.int64), known)
 
@@ -429,6 +431,10 @@ def _to_numpy(value: Any, name: str) -> Array:
     frames.refuse_hidden(value, name)
     if isinstance(value, torch.Tensor):
         plain = value.detach().cpu()
+        if plain.layout != torch.strided:
+            raise InputError(
+                f"{name} is a sparse tensor; give {name}.to_dense(), or a SciPy matrix as x."
+            )
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
     if hasattr(value, "toarray"):
         raise InputError(f"{name} is sparse, and only x may be; pass {name}.toarray() if it fits.")

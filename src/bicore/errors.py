@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -193,7 +194,8 @@ def _takes(count: int) -> Callable[[Any], bool]:
 #: The kind of an argument of some name, in words; others are checked where they are used.
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "callback": (_takes(2), "a function of the comparison and a line of text"),
-    "classes": (_has("__iter__"), "a list of labels"),
+    "classes": (_is_list, "a list of labels"),
+    "coreset": (_is_list, "a Coreset or row numbers"),
     "exact": (_is_flag, "True or False"),
     "indices": (_is_list, "a Coreset or row numbers"),
     "initial": (_has("__len__"), "a Coreset or row numbers"),
@@ -216,7 +218,7 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _is_list(value) or _takes(1)(value),
         "one label per row of x_pool, or a function that predicts them from x_pool",
     ),
-    "records": (_is_path, "a path"),
+    "records": (_is_path, "a file or folder name"),
     "reference": (_is_no_array, "the name of a method, or a selector"),
     "runtime": (_has("max_seconds"), "a bicore.Runtime"),
     "selector": (_is_no_array, "a selector"),
@@ -229,6 +231,15 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "strategy": (_is_no_array, "the name of a strategy, or a strategy"),
 }
 _ARGUMENTS |= {"full_pool": _ARGUMENTS["exact"], "outer_loss": _ARGUMENTS["loss"]}
+#: The kind of an argument of some annotation, in words; it may be None if that is in it.
+_ANNOTATIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (_is_flag, "True or False"),
+    "Dataset": (_has("sample_weight"), "a Dataset, as in bicore.Dataset(x, y)"),
+    "ShardSource": (_has("describe_shards"), "a source of bicore.sources.open_shards"),
+    "Path": (_is_path, "a file or folder name"),
+    "PathLike": (_is_path, "a file or folder name"),
+    "str | os.PathLike[str]": (_is_path, "a file or folder name"),
+}
 #: Arguments without a meaning of None.
 _NEEDED = ("indices", "initial")
 #: Words that other libraries use for names of bicore.
@@ -243,6 +254,8 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     word = str(value).lower()
     hint = did_you_mean(MEANT[word] if MEANT.get(word) in names else word, names, 0.55)
     fix = f"use one of {', '.join(map(repr, names))}.{hint}"
+    if isinstance(value, type):
+        fix = f"give an object, such as {value.__name__}(), or a name."
     return InputError(f"{argument}={shown(value)} is not known; {fix}")
 
 
@@ -274,13 +287,24 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str]) -> Non
             raise unknown_keyword(call, name, known)
 
 
-def check_kinds(given: Mapping[str, Any]) -> None:
-    """Refuse values of arguments that are not of the kind of these names."""
+def check_kinds(given: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
+    """Refuse values of arguments that are not of the kind of these names or annotations."""
     for name, value in given.items():
-        if name in _ARGUMENTS and (value is not None or name in _NEEDED):
-            fits, words = _ARGUMENTS[name]
-            if not fits(value):
-                raise InputError(f"{name} must be {words}; got {shown(value)}.")
+        annotation = annotations.get(name, "")
+        needed = annotation in _ANNOTATIONS or name in _NEEDED
+        kind = _ARGUMENTS.get(name) or _ANNOTATIONS.get(annotation.removesuffix(" | None"))
+        if kind is not None and (value is not None or needed) and not kind[0](value):
+            raise InputError(f"{name} must be {kind[1]}; got {shown(value)}.")
+
+
+def check_settings(owner: Any, counts: str = "", positive: str = "", others: str = "") -> None:
+    """Check attributes by name: integers >= 1, numbers > 0 and numbers >= 0; None is allowed."""
+    checks: dict[str, Any] = dict.fromkeys(counts.split(), check_integer)
+    checks |= {name: partial(check_number, above=0) for name in positive.split()}
+    checks |= {name: partial(check_number, least=0) for name in others.split()}
+    for name, check in checks.items():
+        if getattr(owner, name) is not None:
+            check(name, getattr(owner, name))
 
 
 def shown(value: Any) -> str:
@@ -339,7 +363,7 @@ def check_integer(
 def check_type(argument: str, value: Any, kinds: type | tuple[type, ...], words: str) -> None:
     """Raise an error unless ``value`` is an instance of ``kinds``, which ``words`` describe."""
     if not isinstance(value, kinds):
-        raise InputError(f"{argument} must be {words}; got {type(value).__name__}.")
+        raise InputError(f"{argument} must be {words}; got {shown(value)}.")
 
 
 #: How a value is compared with its bounds, and the sign in words.

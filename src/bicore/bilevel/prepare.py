@@ -408,7 +408,7 @@ def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Tar
             f"outer has rows of shape {outer.x.shape[1:]} and x has rows of shape "
             f"{data.x.shape[1:]}; give outer rows with the features of x."
         )
-    other = read_targets(outer.y, targets.task, targets.classes)
+    other = read_targets(outer.y, targets.task, targets.classes, "outer: y")
     if other.task is Task.REGRESSION and other.values.shape[1] != targets.values.shape[1]:
         raise InputError(
             f"outer has {other.values.shape[1]} target columns and y has "

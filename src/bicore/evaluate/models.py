@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bicore._deprecated import renamed_methods
 from bicore.data import Array, scale_to_mean_one
-from bicore.errors import InputError, NumericalError, check_name
+from bicore.errors import InputError, NumericalError, check_name, check_number, check_settings
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, squared_distances
 from bicore.runtime.threads import single_thread
@@ -473,6 +473,9 @@ class NetworkJudge(Judge):
     rate: float = 5e-4
     is_network = True
 
+    def __post_init__(self) -> None:
+        check_settings(self, "steps", "rate")
+
     def check(self, shape: tuple[int, ...], outputs: int) -> None:
         with torch.random.fork_rng(devices=[]):
             self.build(shape, outputs)
@@ -681,8 +684,8 @@ class RidgeJudge(TunedJudge):
     name = "ridge"
 
     def __post_init__(self) -> None:
-        if self.ridge is not None and not self.ridge > 0:
-            raise InputError(f"ridge must be positive, or None to tune it; got {self.ridge}.")
+        if self.ridge is not None:
+            check_number("ridge", self.ridge, above=0, fix="or None to tune it")
 
     def _prepare(self, sample: Sample) -> Sample:
         return sample

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import InputError, check_integer, check_number, check_type
+from bicore.errors import InputError, check_integer, check_number, check_settings, check_type
 from bicore.kernels.base import (
     Kernel,
     Wrapper,
@@ -68,6 +68,9 @@ class Linear(Kernel):
     """
 
     bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("bias", self.bias)
 
     takes_sparse = True
 
@@ -122,6 +125,7 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         check_number("degree", self.degree, least=1)
         check_number("offset", self.offset, least=0)
+        check_settings(self, positive="gamma")
 
     @property
     def name(self) -> str:

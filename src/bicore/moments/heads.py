@@ -462,6 +462,7 @@ class Head(BaseEstimator):  # type: ignore[misc]
             linear.bias[columns] = torch.from_numpy(self.intercept_).float()
         return nn.Sequential(_Features(self.feature_map_), linear)
 
+    @renamed_keywords()
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the head to an ``.npz`` file without pickle, atomically.
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
-from bicore.errors import InputError, NumericalError
+from bicore.errors import InputError, NumericalError, check_settings
 from bicore.networks.loading import Reading
 from bicore.numerics.linear_algebra import conjugate_gradients
 from bicore.runtime.clock import checkpoint
@@ -289,6 +289,9 @@ class QuasiNewton(Training):
     iterations: int = 200
     tolerance: float = 1e-9
 
+    def __post_init__(self) -> None:
+        check_settings(self, "iterations", others="tolerance")
+
     def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
         theta = start.detach().clone().requires_grad_(True)
         optimiser = torch.optim.LBFGS(
@@ -337,6 +340,9 @@ class Stochastic(Training):
     epochs: int = 100
     batch: int = 64
     rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_settings(self, "epochs batch", "rate")
 
     def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
         theta = start.detach().clone().requires_grad_(True)
@@ -428,6 +434,9 @@ class ConjugateGradients(InverseHessian):
     damping: float = 0.0
     tolerance: float = 1e-8
     mini_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self, "steps mini_batch", others="damping tolerance")
 
     def solve(self, product: Product, gradient: Tensor) -> Tensor:
         def damped(direction: Tensor, same: Tensor) -> Tensor:

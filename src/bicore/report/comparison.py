@@ -170,9 +170,9 @@ def check_request(
     """Check the arguments of :func:`compare` that need no data; return the evaluation models."""
     check_integer("seeds", seeds)
     check_integer("steps", steps)
-    for name, given in (("sizes", sizes), ("methods", methods)):
-        if given is not None and not len(given):
-            raise InputError(f"{name} is empty; give at least one, or None for the default.")
+    for name, given in (("sizes", sizes), ("methods", methods), ("judge", judge)):
+        if hasattr(given, "__len__") and not len(given):
+            raise InputError(f"{name} is empty; give at least one, or leave it out.")
     for size in () if sizes is None else sizes:
         check_integer("sizes", size)
     check_type("stream", stream, (Stream, type(None)), "a Stream, as in Stream(capacity=50)")
@@ -207,7 +207,7 @@ def _resolve_methods(methods: Any, stream: Stream | None) -> Mapping[str, Any] |
     names = known if given == ["all"] else given
     _refuse_twice(argument, names)
     for name in names:
-        check_type(argument, name, str, "a list of names")
+        check_type(argument, name, str, "a list of names, or a mapping of names to selectors")
         if stream is not None and name in BUFFERS and name not in known:
             raise InputError(f"{name} needs a network, and a comparison has none.")
         if name not in known:
@@ -350,6 +350,7 @@ class ComparisonResult:
         names = list(run.grid.methods)
         return draw_curves(first.summary, names, title, first.measure.title, path, run.along)
 
+    @renamed_keywords()
     def to_html(self, path: PathLike, command: str = "") -> Path:
         """Write the comparison as one HTML file that needs no network.
 

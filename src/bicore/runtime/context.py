@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def parse_bytes(value: int | float | str | None) -> int | None:
         match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", value, flags=re.IGNORECASE)
         size = float(match[1]) * _UNITS[match[2].upper()] if match else math.nan
     else:
-        size = float(value)
+        size = float(value) if isinstance(value, Real) else math.nan
     if not (math.isfinite(size) and size > 0):
         rule = "memory must be a number of bytes above 0 or a size such as '4GB'"
         raise InputError(f"{rule}; got {value!r}.")

@@ -30,7 +30,7 @@ import numpy as np
 from bicore import types
 from bicore._deprecated import renamed_keywords
 from bicore.data import Array, Dataset
-from bicore.errors import InputError
+from bicore.errors import InputError, shown
 from bicore.files import replacing
 from bicore.frames import arrow, dense_column, is_list, row_shape, storage_type
 from bicore.sources import cells
@@ -158,6 +158,8 @@ def encode_table(
     [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
     """
     kind = type(frame).__name__
+    if not hasattr(frame, "columns"):
+        raise InputError(f"frame must be a data frame or an Arrow table; got {shown(frame)}.")
     options: dict[str, Any] = {"columns": columns, "drop": drop, "decimal": decimal}
     options |= {"missing": missing, "drop_missing_target": drop_missing_target}
     try:

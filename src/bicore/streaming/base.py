@@ -317,6 +317,7 @@ class Memory(Parameters, ABC):
         head = {"format": FORMAT, "buffer": kind, "configuration": self._configuration()}
         return {**head, **values}, arrays
 
+    @renamed_keywords()
     def save(self, path: PathLike) -> Path:
         """Write the whole state to an ``.npz`` file without pickle, atomically.
 
@@ -422,6 +423,7 @@ class Memory(Parameters, ABC):
             )
 
     @classmethod
+    @renamed_keywords()
     def load(cls, path: PathLike) -> Self:
         """Read a file that :meth:`save` of the same class wrote; never unpickles.
 
@@ -516,6 +518,7 @@ class SelectingMemory(Memory):
         return {**super()._configuration(), "selector": fingerprint(self._chooser)}
 
     @classmethod
+    @renamed_keywords()
     def load(cls, path: PathLike, selector: Selector | None = None) -> Self:
         """Read a file that :meth:`save` of the same class wrote; never unpickles.
 

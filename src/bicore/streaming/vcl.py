@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bicore._deprecated import renamed_keywords, renamed_methods
 from bicore.arguments import as_seed
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, check_integer, check_number
+from bicore.errors import InputError, check_integer, check_number, check_type, shown
 from bicore.methods.base import Selector
 from bicore.runtime.context import Runtime
 from bicore.streaming.base import as_context
@@ -249,6 +249,12 @@ class VariationalLearner:
         multi_head: bool = False,
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        if not hasattr(sizes, "__len__") or len(sizes) < 2:
+            words = "the widths from the inputs to the outputs, such as [3, 8, 2]"
+            raise InputError(f"sizes must be {words}; got {shown(sizes)}.")
+        sizes = [check_integer("sizes", width) for width in sizes]
+        check_number("prior_std", prior_std, above=0)
+        check_type("multi_head", multi_head, bool, "True or False")
         self.training = training or VariationalTraining()
         self.refinement = replace(refinement or self.training, penalties=self.training.penalties)
         self.selector = selector

@@ -25,7 +25,7 @@ from bicore.bilevel.solvers.linear import (
 )
 from bicore.bilevel.solvers.newton import Fit, NewtonRun, Place
 from bicore.bilevel.solvers.softmax import Preconditioner, SoftmaxFit
-from bicore.errors import ConvergenceError, InputError, NumericalError
+from bicore.errors import ConvergenceError, InputError, NumericalError, check_settings
 from bicore.losses import Loss
 from bicore.runtime.clock import checkpoint
 
@@ -159,6 +159,9 @@ class Newton(InnerSolver):
     iterations: int = 50
     tolerance: float | None = None
 
+    def __post_init__(self) -> None:
+        check_settings(self, "iterations", "tolerance")
+
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
         on_cpu = problem.gram.device.type == "cpu"
@@ -255,6 +258,9 @@ class LBFGS(InnerSolver):
     mean: bool = False
     cold_start: bool = False
     lenient: bool = False
+
+    def __post_init__(self) -> None:
+        check_settings(self, "iterations history", "step", "gradient_tolerance change_tolerance")
 
     @classmethod
     def paper(cls) -> LBFGS:

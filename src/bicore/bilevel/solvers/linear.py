@@ -27,7 +27,7 @@ from bicore.bilevel.solvers.softmax import (
     scaled_gram,
 )
 from bicore.data import Array
-from bicore.errors import ConvergenceError, NumericalError
+from bicore.errors import ConvergenceError, NumericalError, check_settings
 from bicore.losses import Blocks, Curvature, Isotropic, Softmax
 from bicore.numerics.linear_algebra import (
     Precondition,
@@ -193,6 +193,9 @@ class ConjugateGradient(LinearSolver):
     lenient: bool = False
     tolerance: float | None = None
     euclidean: bool = False
+
+    def __post_init__(self) -> None:
+        check_settings(self, "iterations", others="tolerance")
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         tolerance = tolerance if self.tolerance is None else self.tolerance

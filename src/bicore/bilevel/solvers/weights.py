@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
-from bicore.errors import check_number
+from bicore.errors import check_number, check_settings
 from bicore.numerics.descent import ProjectedDescent, Reweighable, until_time_limit
 from bicore.runtime.clock import Clock, without_time_limit
 
@@ -178,6 +178,9 @@ class Adam(WeightOptimiser):
     decay: float = 0.9
     second_decay: float = 0.999
     epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_settings(self, "steps final_steps", "rate epsilon", "decay second_decay")
 
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         best = state.weights

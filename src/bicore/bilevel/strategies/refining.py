@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -152,7 +153,7 @@ class ShrinkingStrategy(RefiningStrategy):
     excess: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.excess >= 1:
+        if not (isinstance(self.excess, Real) and self.excess >= 1):
             raise InputError(f"excess must be a number >= 1; got {self.excess!r}.")
 
     def greedy_size(self, size: int, available: int) -> int:
@@ -227,7 +228,9 @@ class Simplex(ShrinkingStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.largest >= 1:  # otherwise the weights could not sum to the size
+        if not (
+            isinstance(self.largest, Real) and self.largest >= 1
+        ):  # otherwise the weights could not sum to the size
             raise InputError(f"largest must be a number >= 1; got {self.largest!r}.")
         check_integer("steps", self.steps)
 
