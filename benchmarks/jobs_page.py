@@ -176,7 +176,7 @@ def draw_stream(places: Any) -> None:
     x, y = digits()
     kinds = (np.flatnonzero(y == label)[: 170 if label == 9 else 20] for label in range(10))
     rows = np.concatenate(list(kinds))
-    reduced = MergeReduce(greedy_selector(kernel=RBF(0.02), inner_reg=0.1), 40, slots=1)
+    reduced = MergeReduce(40, greedy_selector(kernel=RBF(0.02), inner_reg=0.1), slots=1)
     shown = {"the stream": rows}
     for name, buffer in (("reservoir sampling", Reservoir(40)), ("merge-reduce, bilevel", reduced)):
         shown[name] = rows[feed(buffer, x[rows], y[rows], 40).snapshot().ids]

@@ -45,7 +45,7 @@ def _time_updates(loss: str, inner_reg: float | str, repeats: int) -> dict[str, 
     selector = greedy_selector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg)
     runs = []
     for _ in range(repeats):
-        buffer = MergeReduce(selector, CAPACITY, SLOTS)
+        buffer = MergeReduce(CAPACITY, selector, SLOTS)
         parts = zip(np.split(x, count), np.split(y, count), strict=True)
         runs.append([time_call(partial(buffer.update, *part))[0] for part in parts])
     warm = min(runs, key=sum)[SLOTS + 2 :]  # from the first merges on
@@ -83,8 +83,8 @@ def _buffers(seed: int) -> dict[str, Buffer]:
     options: dict[str, Any] = {"kernel": KERNEL, "inner_reg": 0.1}
     plain, final = (greedy_selector(weighting=kind, **options) for kind in ("uniform", "final"))
     return {
-        "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "uniform", seed),
-        "learned weights": MergeReduce(final, CAPACITY, SLOTS, "learned", seed),
+        "equal weights": MergeReduce(CAPACITY, plain, SLOTS, "uniform", seed),
+        "learned weights": MergeReduce(CAPACITY, final, SLOTS, "learned", seed),
         "reservoir": Reservoir(CAPACITY, seed),
         "class-balanced reservoir": ClassBalancedReservoir(CAPACITY, seed),
     }

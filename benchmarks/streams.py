@@ -64,7 +64,7 @@ def make_buffer(name: str, capacity: int, seed: int) -> Buffer:
     if name in ("reservoir", "class-balanced reservoir"):
         return (Reservoir if name == "reservoir" else ClassBalancedReservoir)(capacity, seed)
     if name == "merge-reduce":
-        return MergeReduce(greedy_selector(), capacity, random_state=seed)
+        return MergeReduce(capacity, greedy_selector(), random_state=seed)
     strategy = name.partition(", ")[2] or "auto"
     return MomentMemory(capacity, strategy=strategy, random_state=seed)
 

@@ -15,7 +15,7 @@ x, y = digits()
 x, test = torch.from_numpy(x).float(), np.arange(len(x)) % 4 == 0
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 criterion = nn.CrossEntropyLoss()
-memory = bicore.ReplayMemory(bicore.BilevelSelector(kernel="rbf", inner_reg=0.1), capacity=50)
+memory = bicore.ReplayMemory(50, selector=bicore.BilevelSelector(kernel="rbf", inner_reg=0.1))
 for task in range(5):
     rows = np.flatnonzero(np.isin(y, (2 * task, 2 * task + 1)) & ~test)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)

@@ -21,7 +21,7 @@ rare = np.concatenate([np.flatnonzero(y == label)[:8] for label in range(4)])
 stream = np.concatenate([rare, np.flatnonzero(y == 4)[:160]])
 rest = np.setdiff1d(np.flatnonzero(y < 5), stream)
 selector = bicore.BilevelSelector(kernel="rbf", inner_reg=0.1)
-buffer = bicore.MergeReduce(selector, capacity=30, slots=1)
+buffer = bicore.MergeReduce(30, selector=selector, slots=1)
 chance = Reservoir(capacity=30)
 state = Path(tempfile.mkdtemp()) / "state.npz"
 models = {}

@@ -175,7 +175,7 @@ def _picks(path: Path, book: Book, folder: str | None) -> None:
 def _merge_reduce(path: Path, book: Book, folder: str | None) -> None:
     """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
     holds them."""
-    buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
+    buffer = MergeReduce(6, selector=as_selector("uniform"), slots=3)
     rng = np.random.default_rng(0)
     middle = {"ha": "center", "va": "center", "fontsize": 9}
     with drawing(path, figsize=(6, 3.6), dpi=DPI) as (_, place):

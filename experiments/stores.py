@@ -110,7 +110,7 @@ class Picked(Store):
 
     def make(self, room: Room) -> ReplayMemory:
         return ReplayMemory(
-            self._selector(room), room.memory, self.picker.kept_weighting, room.seed
+            room.memory, self._selector(room), self.picker.kept_weighting, room.seed
         )
 
     def load(self, path: Path, room: Room) -> ReplayMemory:
@@ -126,7 +126,7 @@ class Slots(Picked):
 
     def make(self, room: Room) -> MergeReduce:
         options = (min(room.slots, room.memory), self.picker.kept_weighting, room.seed)
-        return MergeReduce(self._selector(room), room.memory, *options)
+        return MergeReduce(room.memory, self._selector(room), *options)
 
     def load(self, path: Path, room: Room) -> MergeReduce:
         return MergeReduce.load(path, self._selector(room))

@@ -187,7 +187,7 @@ def test_unreadable_state_is_not_reported_as_damaged(folder, monkeypatch):
     from pathlib import Path
 
     with StateFolder(folder / "state") as store:
-        store.save(MergeReduce(Uniform(), 4, 2).update(np.zeros((6, 2))))
+        store.save(MergeReduce(4, Uniform(), 2).update(np.zeros((6, 2))))
 
         def fail(self):
             raise OSError(5, "Input/output error")
@@ -231,7 +231,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(stream, folder):
     old = base.FORMAT
     base.FORMAT = 99
     try:
-        buffer = MergeReduce(Uniform(), 3, 1).update(np.zeros((5, 2)))
+        buffer = MergeReduce(3, Uniform(), 1).update(np.zeros((5, 2)))
         buffer.save(newest)
     finally:
         base.FORMAT = old
@@ -247,7 +247,7 @@ def test_two_processes_on_one_folder(stream, folder):
 
 
 def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
-    buffer = MergeReduce(Uniform(), 4, 2).update(np.zeros((6, 2)))
+    buffer = MergeReduce(4, Uniform(), 2).update(np.zeros((6, 2)))
     with StateFolder(folder / "state") as store:
         store.save(buffer)
         good = state_of(folder)

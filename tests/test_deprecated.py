@@ -170,6 +170,14 @@ def test_words_with_two_meanings_have_two_names(make, old, new):
         assert getattr(found, old) == 2
 
 
+def test_memories_take_the_selector_second():
+    for given, options in (((Uniform(), 6, 3), {}), ((Uniform(),), {"capacity": 6, "slots": 3})):
+        with pytest.warns(DeprecationWarning, match="capacity, selector"):
+            found = MergeReduce(*given, **options)
+        assert (found.capacity, found.slots, found.selector) == (6, 3, Uniform())
+    assert MergeReduce(6).selector == BilevelSelector() == bicore.ReplayMemory(6).selector
+
+
 def test_other_words_with_a_second_meaning():
     with pytest.warns(DeprecationWarning, match="buffer="):
         assert len(Buffer(5, memory="reservoir")) == 0

@@ -20,7 +20,7 @@ def task(seed=0, rare=6):
 
 
 def test_unset_options_of_memories_are_greedy_with_the_gradient():
-    kept = ReplayMemory(as_selector("bilevel"), 10)._chooser
+    kept = ReplayMemory(10, as_selector("bilevel"))._chooser
     found = kept.strategy.name, kept.rule.name, kept.smooth_labels.name
     assert found == ("greedy", "gradient", "given")
     assert kept.ordered
@@ -40,14 +40,14 @@ def test_unset_options_of_memories_are_greedy_with_the_gradient():
 
 
 def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks():
-    memory = ReplayMemory(build_selector("bilevel", inner_reg=0.1), 12)
+    memory = ReplayMemory(12, build_selector("bilevel", inner_reg=0.1))
     memory.add_task(*task())
     first = memory.tasks[0]
     assert np.bincount(first.y).tolist() == [6, 6]
     memory.add_task(*task(1))
     assert np.bincount(memory.tasks[0].y).tolist() == [3, 3]
     assert memory.tasks[0].ids.tolist() == first.ids[:6].tolist()
-    free = ReplayMemory(build_selector("bilevel", inner_reg=0.1, strategy="greedy"), 12)
+    free = ReplayMemory(12, build_selector("bilevel", inner_reg=0.1, strategy="greedy"))
     free.add_task(*task())
     assert np.bincount(free.tasks[0].y).tolist() != [6, 6]
 
@@ -55,7 +55,7 @@ def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks()
 def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
     data = blobs(160, classes=4, features=3)
     order = np.argsort(data.y, kind="stable")
-    buffer = MergeReduce(build_selector("bilevel", inner_reg=0.1), 12)
+    buffer = MergeReduce(12, build_selector("bilevel", inner_reg=0.1))
     for top in range(0, 160, 20):
         rows = order[top : top + 20]
         buffer.update(data.x[rows], data.y[rows])
@@ -86,7 +86,7 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
     paper = greedy_selector()
     assert paper.for_memory() == paper
     x, _ = task()
-    memory = ReplayMemory(build_selector("bilevel", inner_reg=0.1), 8)
+    memory = ReplayMemory(8, build_selector("bilevel", inner_reg=0.1))
     memory.add_task(x, x[:, 0])
     assert len(memory) == 8
 

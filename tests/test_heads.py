@@ -176,7 +176,7 @@ def test_the_width_and_the_map_are_chosen_by_held_out_rows():
 
 def test_replay_memories_have_a_head_too(tmp_path):
     x, y = blobs()
-    memory = ReplayMemory(Uniform(), 6, feature_map=Rows())
+    memory = ReplayMemory(6, Uniform(), feature_map=Rows())
     joint = JointReplay(6, Rows())
     for own in (y == 0, y != 0):
         memory.add_task(x[own], y[own])
@@ -186,12 +186,12 @@ def test_replay_memories_have_a_head_too(tmp_path):
     for one in (memory, joint, again):
         assert_same_model(one.head(alpha=0.3), ridge)
     assert [len(rows) for rows in memory.tasks] == [3, 3]
-    refuses("feature_map", ReplayMemory(Uniform(), 6).head)
+    refuses("feature_map", ReplayMemory(6, Uniform()).head)
 
 
 def test_an_interrupted_task_leaves_the_sums_of_a_replay_memory_unchanged(monkeypatch):
     x, y = blobs()
-    memory = ReplayMemory(Uniform(), 6, feature_map=Rows())
+    memory = ReplayMemory(6, Uniform(), feature_map=Rows())
     memory.add_task(x[:60], y[:60])
 
     def interrupt(self):

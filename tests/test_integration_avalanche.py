@@ -131,7 +131,7 @@ def train_with(policy, size=50):
 
 POLICIES = {
     "moments": lambda: CoresetBuffer(50),
-    "a share a task": lambda: CoresetBuffer(50, lambda n: ReplayMemory(KCenter("features"), n)),
+    "a share a task": lambda: CoresetBuffer(50, lambda n: ReplayMemory(n, KCenter("features"))),
     "reservoir": lambda: CoresetBuffer(50, "reservoir"),
 }
 

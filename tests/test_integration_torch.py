@@ -306,7 +306,7 @@ def memories():
         for name, kind in BUFFERS.items()
         if not kind.needs_model
     }
-    made["replay"] = lambda: ReplayMemory(KCenter("features"), 12)
+    made["replay"] = lambda: ReplayMemory(12, KCenter("features"))
     made["joint"] = lambda: JointReplay(12)
     return made
 
@@ -400,7 +400,7 @@ def test_orders_of_a_replay_loader_go_on():
     from bicore.methods import Uniform
     from bicore.streaming import JointReplay, ReplayMemory
 
-    for make in (lambda: ReplayMemory(Uniform(), 12), lambda: JointReplay(12)):
+    for make in (lambda: ReplayMemory(12, Uniform()), lambda: JointReplay(12)):
         first, again = make(), make()
         first.observe(images(60))
         next(first.loader(3))

@@ -212,7 +212,7 @@ def test_without_labels_the_error_names_the_kernel():
 
 
 def test_memories_do_not_compare_kernels():
-    memory = MergeReduce(replace(AUTO, inner_reg=AUTO.inner_reg), 6, 2)
+    memory = MergeReduce(6, replace(AUTO, inner_reg=AUTO.inner_reg), 2)
     memory.update(blobs(40).x, blobs(40).y)
     assert choice_of(AUTO.for_memory().resolve_defaults(blobs(), 5).kernel).name == FOR_PART
 

@@ -79,8 +79,8 @@ def test_keywords_of_version_0_2_mean_the_same_and_memories_are_cloned():
     for memory in (
         MomentMemory(5, **named),
         JointReplay(5, **named),
-        MergeReduce(KCenter(), 5, 2),
-        ReplayMemory(Uniform(), 5, "learned"),
+        MergeReduce(5, KCenter(), 2),
+        ReplayMemory(5, Uniform(), "learned"),
         GradientSampling(5, 3, "cosine"),
     ):
         again = clone(memory)

@@ -27,7 +27,7 @@ def test_a_saved_memory_continues_identically(tmp_path, weights):
     selector = greedy_selector(
         kernel=RBF(0.5), inner_reg=0.1, weighting="final" if weights == "learned" else "binary"
     )
-    memory = ReplayMemory(selector, 9, weights, random_state=4)
+    memory = ReplayMemory(9, selector, weights, random_state=4)
     for number in range(2):
         memory.add_task(*task(number))
     again = ReplayMemory.load(memory.save(tmp_path / "memory.npz"), selector)
@@ -43,7 +43,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
     from bicore.errors import DamagedFileError
     from bicore.streaming import Reservoir
 
-    memory = ReplayMemory(Uniform(), 4)
+    memory = ReplayMemory(4, Uniform())
     memory.add_task(*task(0))
     path = memory.save(tmp_path / "memory.npz")
     refuses("another selector configuration", ReplayMemory.load, path, greedy_selector())
@@ -56,7 +56,7 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
 def test_small_task_is_ordered_so_that_shrinking_keeps_classes():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 4)
-    memory = ReplayMemory(greedy_selector(kernel=RBF(0.5), inner_reg=0.1), 10)
+    memory = ReplayMemory(10, greedy_selector(kernel=RBF(0.5), inner_reg=0.1))
     memory.add_task(rng.normal(size=(8, 3)) + 3 * y[:, None], y)
     for number in (1, 2):
         memory.add_task(*task(number))
@@ -65,7 +65,7 @@ def test_small_task_is_ordered_so_that_shrinking_keeps_classes():
 
 def test_the_rehearsal_loss_is_the_criterions_own_mean():
     rng = np.random.default_rng(0)
-    memory = ReplayMemory(Uniform(), 20)
+    memory = ReplayMemory(20, Uniform())
     model = nn.Linear(3, 5)
     memory.add_task(rng.normal(size=(12, 3)), rng.normal(size=(12, 5)))
     x, y, _ = memory.tensors()
@@ -75,13 +75,13 @@ def test_the_rehearsal_loss_is_the_criterions_own_mean():
     assert memory.loss(model, nn.MSELoss(reduction="sum")).item() == pytest.approx(
         summed.item(), rel=1e-5
     )
-    labelled = ReplayMemory(Uniform(), 20)
+    labelled = ReplayMemory(20, Uniform())
     labelled.add_task(*task(0))
     refuses("weights the classes", labelled.loss, model, nn.CrossEntropyLoss(weight=torch.ones(5)))
 
 
 def test_a_model_of_another_precision_leaves_the_memory_alone():
-    memory = ReplayMemory(Uniform(), 20)
+    memory = ReplayMemory(20, Uniform())
     memory.add_task(*task(0))
     model = nn.Linear(3, 2)
     before = float(memory.loss(model, nn.CrossEntropyLoss()))
@@ -91,7 +91,7 @@ def test_a_model_of_another_precision_leaves_the_memory_alone():
 
 
 def test_every_pass_of_the_loader_has_an_order_of_its_own():
-    memory = ReplayMemory(Uniform(), 20)
+    memory = ReplayMemory(20, Uniform())
     memory.add_task(*task(0))
     first, second = (next(memory.loader())[0] for _ in range(2))
     assert not torch.equal(first, second)
@@ -99,15 +99,15 @@ def test_every_pass_of_the_loader_has_an_order_of_its_own():
 
 
 def test_labels_of_another_kind_and_odd_seeds_are_refused():
-    memory = ReplayMemory(Uniform(), 20)
+    memory = ReplayMemory(20, Uniform())
     memory.add_task(*task(0))
     refuses("one kind of label", memory.add_task, task(1)[0], task(1)[1].astype(str))
     for seed in (-1, 2.7, "a"):
-        refuses("random_state", ReplayMemory, Uniform(), 20, random_state=seed)
+        refuses("random_state", ReplayMemory, 20, Uniform(), random_state=seed)
 
 
 def test_an_interrupted_task_changes_nothing():
-    memory = ReplayMemory(greedy_selector(kernel=RBF(0.5), inner_reg=0.1), 12)
+    memory = ReplayMemory(12, greedy_selector(kernel=RBF(0.5), inner_reg=0.1))
 
     def third_point(step):
         if step.done == 3:
@@ -119,7 +119,7 @@ def test_an_interrupted_task_changes_nothing():
 
 
 def test_equal_shares_shrink_by_prefix():
-    memory = ReplayMemory(Uniform(), 10)
+    memory = ReplayMemory(10, Uniform())
     first = None
     for number in range(5):
         memory.add_task(*task(number))
@@ -131,7 +131,7 @@ def test_equal_shares_shrink_by_prefix():
 
 
 def test_a_selector_without_an_order_selects_again():
-    memory = ReplayMemory(InducingPoints("features", proposals=50), 8)
+    memory = ReplayMemory(8, InducingPoints("features", proposals=50))
     memory.add_task(*task(0))
     before = set(memory.tasks[0].ids.tolist())
     memory.add_task(*task(1))
@@ -140,12 +140,12 @@ def test_a_selector_without_an_order_selects_again():
 
 
 def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
-    memory = ReplayMemory(greedy_selector(kernel=RBF(0.2), inner_reg=0.1), 9)
+    memory = ReplayMemory(9, greedy_selector(kernel=RBF(0.2), inner_reg=0.1))
     memory.add_task(*task(0, labels=(5,)))  # one class only
     memory.add_task(*task(1, n=2, labels=(0, 1)))  # fewer rows than its share
     memory.add_task(*task(2, labels=(0, 1)))  # classes seen before
     assert [len(rows) for rows in memory.tasks] == [3, 2, 3]
-    tiny = ReplayMemory(Uniform(), 2)
+    tiny = ReplayMemory(2, Uniform())
     tiny.add_task(*task(0))
     tiny.add_task(*task(1))
     refuses(r"capacity=2 .* 3", tiny.add_task, *task(2))
@@ -154,7 +154,7 @@ def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
 
 
 def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
-    memory = ReplayMemory(Uniform(), 9)
+    memory = ReplayMemory(9, Uniform())
     model = nn.Linear(3, 3)
     assert float(memory.loss(model, nn.CrossEntropyLoss())) == 0
     for number, count in ((0, 40), (1, 2), (2, 40)):
@@ -184,7 +184,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
 
 def test_learnt_weights_count_and_augmentations_are_applied():
     learnt = greedy_selector(kernel=RBF(0.2), inner_reg=0.1, weighting="final")
-    memory = ReplayMemory(learnt, 6, weighting="learned")
+    memory = ReplayMemory(6, learnt, weighting="learned")
     model = nn.Linear(3, 2)
     memory.add_task(*task(0))
     rows = memory.tasks[0]
@@ -203,17 +203,17 @@ def test_learnt_weights_count_and_augmentations_are_applied():
 
 
 def test_bad_requests():
-    refuses("selector", ReplayMemory, "uniform", 5)
-    refuses("capacity", ReplayMemory, Uniform(), 0)
-    refuses("weighting=.binary.", ReplayMemory, Uniform(), 5, "binary")
-    refuses("empty", list, ReplayMemory(Uniform(), 5).loader())
+    refuses("selector", ReplayMemory, 5, "uniform")
+    refuses("capacity", ReplayMemory, 0, Uniform())
+    refuses("weighting=.binary.", ReplayMemory, 5, Uniform(), "binary")
+    refuses("empty", list, ReplayMemory(5, Uniform()).loader())
 
 
 def test_labels_that_torch_cannot_hold_are_refused():
-    memory = ReplayMemory(Uniform(), 5)
+    memory = ReplayMemory(5, Uniform())
     memory.add_task(np.zeros((6, 3)), ["a", "b"] * 3)
     refuses("y is text", memory.loss, nn.Linear(3, 2), nn.CrossEntropyLoss())
-    plain = ReplayMemory(Uniform(), 5)
+    plain = ReplayMemory(5, Uniform())
     plain.add_task(np.zeros((6, 3)))
     refuses("the rehearsal loss needs labels", list, plain.loader())
 
@@ -256,11 +256,11 @@ def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_avera
     bilevel = greedy_selector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(seeds)]
     chosen = [
-        continual_accuracy(ReplayMemory(bilevel, 50, random_state=seed), seed)
+        continual_accuracy(ReplayMemory(50, bilevel, random_state=seed), seed)
         for seed in range(seeds)
     ]
     uniform = [
-        continual_accuracy(ReplayMemory(Uniform(), 50, random_state=seed), seed)
+        continual_accuracy(ReplayMemory(50, Uniform(), random_state=seed), seed)
         for seed in range(seeds)
     ]
     assert np.mean(chosen) > np.mean(none) + 0.3
@@ -270,7 +270,7 @@ def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_avera
 def test_extra_columns_of_tasks_stay_with_their_rows_and_are_found_again(tmp_path):
     # an order with a meaning shrinks by prefix, none selects again
     for selector in (Uniform(), InducingPoints("features", proposals=50)):
-        memory = ReplayMemory(selector, 12)
+        memory = ReplayMemory(12, selector)
         # names that end in digits are told from the numbers of tasks
         for number in range(12 if selector.ordered else 3):
             x, y = task(number)

@@ -50,7 +50,7 @@ def replay(
 ) -> Picks:
     """Tasks of two classes each (the first ones of three if the number is odd), in an order that
     the seed draws; earlier tasks shrink as the library has it."""
-    memory = ReplayMemory(build_selector(name, **options), capacity, random_state=seed)
+    memory = ReplayMemory(capacity, build_selector(name, **options), random_state=seed)
     order = _class_order(data.y, seed)
     tasks = [
         np.flatnonzero(np.isin(data.y, classes))
@@ -71,7 +71,7 @@ def stream(
     if name in BUFFERS:
         buffer = BUFFERS[name](capacity, seed)
     else:
-        buffer = MergeReduce(build_selector(name, **options), capacity, slots=1, random_state=seed)
+        buffer = MergeReduce(capacity, build_selector(name, **options), slots=1, random_state=seed)
     place = np.argsort(_class_order(data.y, seed))
     codes = np.unique(data.y, return_inverse=True)[1]
     order = np.argsort(place[codes], kind="stable")

@@ -293,6 +293,24 @@ def renamed_fields(
     return decorate
 
 
+def selector_second(kind: type[R]) -> type[R]:
+    """Accept the order of version 0.2 in a constructor: ``(selector, capacity, …)``."""
+    init = kind.__init__
+
+    @wraps(init)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args and hasattr(args[0], "needs_labels"):
+            name = kind.__name__
+            warn(f"{name}(selector, capacity)", f"{name}(capacity, selector)")
+            kwargs |= {"selector": args[0]} | ({"capacity": args[1]} if args[1:] else {})
+            later = list(inspect.signature(init).parameters)[3:]
+            args, kwargs = (), {**dict(zip(later, args[2:], strict=False)), **kwargs}
+        init(self, *args, **kwargs)
+
+    kind.__init__ = construct  # type: ignore[method-assign]
+    return kind
+
+
 def renamed_methods(**names: str) -> Callable[[type[R]], type[R]]:
     """Keep old names of methods and attributes, for callers and for subclasses that define them."""
 

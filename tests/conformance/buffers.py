@@ -47,19 +47,19 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
     },
     MergeReduce: {
         "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(
-            BILEVEL, capacity, min(3, capacity), random_state=seed
+            capacity, BILEVEL, min(3, capacity), random_state=seed
         ),
         "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(
-            BILEVEL, capacity, 1, random_state=seed
+            capacity, BILEVEL, 1, random_state=seed
         ),
         "merge-reduce, learnt": lambda capacity, seed: MergeReduce(
-            LEARNT, capacity, min(2, capacity), "learned", seed
+            capacity, LEARNT, min(2, capacity), "learned", seed
         ),
         "merge-reduce, no labels": lambda capacity, seed: MergeReduce(
-            KCenter(), capacity, min(2, capacity), random_state=seed
+            capacity, KCenter(), min(2, capacity), random_state=seed
         ),
         "merge-reduce, model": lambda capacity, seed: MergeReduce(
-            Herding(), capacity, min(2, capacity), random_state=seed
+            capacity, Herding(), min(2, capacity), random_state=seed
         ),
     },
 }

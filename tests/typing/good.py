@@ -28,7 +28,7 @@ scores = bicore.influence(x, y, coreset, inner_reg="relative:0.1").argmax()
 selector: Selector = bicore.BilevelSelector("rbf", strategy=Exchange(), quotas=None)
 named: Selector = as_selector("paper").set_params(kernel="rbf")
 memory = bicore.MomentMemory(capacity=50, random_state=1).update(x, y)
-kept = bicore.MergeReduce(selector, capacity=10, slots=2).update(x, y).snapshot()
+kept = bicore.MergeReduce(10, selector=selector, slots=2).update(x, y).snapshot()
 chance = Reservoir(10)
 
 

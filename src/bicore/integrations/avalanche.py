@@ -160,7 +160,7 @@ class CoresetBuffer:
         Capacity: the number of rows to keep.
     buffer : str or callable
         The memory of rows: a name of ``bicore.streaming.BUFFERS``, or a function from a capacity to
-        a memory, such as ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share
+        a memory, such as ``lambda capacity: ReplayMemory(capacity, selector)`` for an equal share
         of each task.
     model : torch.nn.Module, optional
         Embeds rows; it must not change, since rows of all experiences are compared. By default rows

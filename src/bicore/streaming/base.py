@@ -22,6 +22,7 @@ from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, check_integer, check_name, check_type, unknown_name
 from bicore.files import FORMAT, fingerprint, read_state, refuse_damage, strip_prefix, write_state
 from bicore.methods.base import Selector, require_complete
+from bicore.methods.bilevel import BilevelSelector
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.networks.observe import Observed
 from bicore.params import Parameters
@@ -232,7 +233,7 @@ class Memory(Parameters, ABC):
         --------
         >>> from bicore.streaming import ReplayMemory
         >>> from bicore.methods import Uniform
-        >>> memory = ReplayMemory(Uniform(), capacity=2)
+        >>> memory = ReplayMemory(2, Uniform())
         >>> x = np.arange(9.0)
         >>> memory.add_task(x, extra={"logits": np.stack([x, -x], axis=1)})
         >>> memory.extra("logits").shape
@@ -492,12 +493,12 @@ class SelectingMemory(Memory):
     """A memory whose rows are chosen by a selector."""
 
     def __init__(
-        self, selector: Selector, capacity: int, weighting: str, random_state: RandomState
+        self, capacity: int, selector: Selector | None, weighting: str, random_state: RandomState
     ) -> None:
         super().__init__(capacity, random_state)
-        self.selector = selector
+        self.selector = BilevelSelector() if selector is None else selector
         #: The selector with options resolved for a memory.
-        self._chooser = _as_memory_selector(selector)
+        self._chooser = _as_memory_selector(self.selector)
         self.weighting = check_name("weighting", weighting, WEIGHTINGS)
 
     def _select(
@@ -526,8 +527,9 @@ class SelectingMemory(Memory):
         ----------
         path : path
             A file written by :meth:`save`.
-        selector : Selector
-            The selector that the memory was built with; a file cannot hold it.
+        selector : Selector, optional
+            The selector that the memory was built with, which a file cannot hold (default:
+            ``BilevelSelector()``).
 
         Returns
         -------
@@ -537,10 +539,10 @@ class SelectingMemory(Memory):
         Raises
         ------
         InputError
-            If the selector is missing or has another configuration, or the file is of another class
+            If the selector has another configuration, or the file is of another class
             or format, or damaged.
         """
-        return cls._load(path, selector)
+        return cls._load(path, BilevelSelector() if selector is None else selector)
 
     @classmethod
     def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
@@ -550,7 +552,7 @@ class SelectingMemory(Memory):
                 f"the file was written with another selector configuration (fingerprint {known}, "
                 f"yours is {own}); give the selector it was built with."
             )
-        return cls(given, **configuration)
+        return cls(selector=given, **configuration)
 
 
 def _as_memory_selector(selector: Any) -> Selector:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 
-from bicore._deprecated import renamed_fields
+from bicore._deprecated import renamed_fields, selector_second
 from bicore.data import Dataset, join_datasets
 from bicore.errors import check_integer
 from bicore.methods.base import Selector, list_classes
@@ -29,6 +29,7 @@ class Slot:
     level: int
 
 
+@selector_second
 @renamed_fields(values=OLD_WEIGHTING, weights="weighting")
 class MergeReduce(SelectingMemory, MergingBuffer):
     """A coreset of an endless stream in ``capacity`` rows.
@@ -44,11 +45,11 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
     Parameters
     ----------
-    selector : Selector
-        Method that selects rows; bilevel selection in the paper. Without labels in the stream,
-        use a method that needs none.
     capacity : int
         Maximum number of rows kept.
+    selector : Selector, optional
+        Method that selects rows (default: ``BilevelSelector()``). Without labels in the stream,
+        use a method that needs none.
     slots : int
         Number of slots: one slot is selected again at every step, more keep parts of the past as
         they are; the paper uses 10 for 100 rows.
@@ -66,7 +67,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
     Examples
     --------
     >>> from bicore.methods import KCenter
-    >>> buffer = MergeReduce(KCenter(), capacity=6, slots=3)
+    >>> buffer = MergeReduce(6, KCenter(), slots=3)
     >>> for start in range(0, 70, 10):
     ...     _ = buffer.update([float(value) for value in range(start, start + 10)])
     >>> buffer.levels
@@ -78,16 +79,16 @@ class MergeReduce(SelectingMemory, MergingBuffer):
 
     def __init__(
         self,
-        selector: Selector,
         capacity: int,
+        selector: Selector | None = None,
         slots: int = 1,
         weighting: str = "uniform",
         random_state: RandomState = 0,
     ) -> None:
-        super().__init__(selector, capacity, weighting, random_state)
+        super().__init__(capacity, selector, weighting, random_state)
         self.slots = check_integer("slots", slots, 1, self.capacity)
-        self.needs_labels = selector.needs_labels
-        self.needs_model = selector.needs_model
+        self.needs_labels = self.selector.needs_labels
+        self.needs_model = self.selector.needs_model
         self.slots_: list[Slot] = []
         self.pending: Dataset | None = None
         self.reductions = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from bicore._deprecated import renamed_fields, renamed_keywords
+from bicore._deprecated import renamed_fields, renamed_keywords, selector_second
 from bicore.arguments import Relative
 from bicore.data import Array, Dataset, join_datasets, scale_to_mean_one
 from bicore.errors import InputError
@@ -137,6 +137,7 @@ class TaskMemory(Memory):
         self.add_task(**whole, extra=extra or None, model=context)
 
 
+@selector_second
 @renamed_fields(values=OLD_WEIGHTING, weights="weighting")
 class ReplayMemory(SelectingMemory, TaskMemory):
     """Coresets of the tasks seen so far, ⌊capacity/t⌋ rows for each of t tasks.
@@ -151,10 +152,10 @@ class ReplayMemory(SelectingMemory, TaskMemory):
 
     Parameters
     ----------
-    selector : Selector
-        Selector of the rows of a task.
     capacity : int
         Maximum number of rows kept.
+    selector : Selector, optional
+        Selector of the rows of a task (default: ``BilevelSelector()``).
     weighting : {"uniform", "learned"}
         Rows of a task count equally (the paper), or in proportion to the weights the selector
         learned.
@@ -171,7 +172,7 @@ class ReplayMemory(SelectingMemory, TaskMemory):
     Examples
     --------
     >>> from bicore.methods import Uniform
-    >>> memory = ReplayMemory(Uniform(), capacity=10)
+    >>> memory = ReplayMemory(10, Uniform())
     >>> for task in range(3):
     ...     memory.add_task(np.random.default_rng(task).normal(size=(50, 4)), np.full(50, task))
     >>> [len(rows) for rows in memory.tasks]
@@ -186,13 +187,13 @@ class ReplayMemory(SelectingMemory, TaskMemory):
 
     def __init__(
         self,
-        selector: Selector,
         capacity: int,
+        selector: Selector | None = None,
         weighting: str = "uniform",
         random_state: RandomState = 0,
         feature_map: str | FeatureMap | torch.nn.Module | None = None,
     ) -> None:
-        super().__init__(selector, capacity, weighting, random_state)
+        super().__init__(capacity, selector, weighting, random_state)
         self.feature_map, self.memory = feature_map, None
         if feature_map is not None:
             self.memory = MomentMemory(1, feature_map, random_state=self.random_state, keep="lazy")
