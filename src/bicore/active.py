@@ -158,10 +158,8 @@ def _check_rows(x_labelled: Any, y_labelled: Any, x_pool: Any) -> tuple[Array, A
     pool = as_features(x_pool, "x_pool")
     known = _as_column(y_labelled, len(labelled), "y_labelled")
     if labelled.shape[1:] != pool.shape[1:]:
-        raise InputError(
-            f"rows of x_labelled have shape {labelled.shape[1:]} and rows of x_pool "
-            f"{pool.shape[1:]}; they must match."
-        )
+        shapes = f"{labelled.shape[1:]} and rows of x_pool {pool.shape[1:]}"
+        raise InputError(f"rows of x_labelled have shape {shapes}; they must match.")
     return labelled, known, pool
 
 

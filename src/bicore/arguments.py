@@ -50,10 +50,8 @@ def as_size(size: Any, n: int, name: str = "size", other: str = "'auto'") -> int
         raise InputError(f"{rule}; got {size!r}.")
     count = int(size)
     if not 1 <= count <= n:
-        raise InputError(
-            f"{name} must be between 1 and {n} (the number of rows that can be selected), or a "
-            f"fraction such as 0.05; got {count}."
-        )
+        rule = f"between 1 and {n} (the number of rows that can be selected)"
+        raise InputError(f"{name} must be {rule}, or a fraction such as 0.05; got {count}.")
     return count
 
 

@@ -274,10 +274,9 @@ def _classification(y: Array, classes: Array | None, name: str) -> Targets:
     known = np.unique(np.asarray(classes))
     unknown = np.setdiff1d(present, known).tolist()
     if unknown:
-        raise InputError(
-            f"{name} holds the class {unknown[0]!r}, which is not among the {len(known)} known "
-            "classes; drop those rows, or add the class to classes."
-        )
+        others = f"which is not among the {len(known)} known classes"
+        fix = "drop those rows, or add the class to classes"
+        raise InputError(f"{name} holds the class {unknown[0]!r}, {others}; {fix}.")
     return Targets(Task.CLASSIFICATION, np.searchsorted(known, y).astype(np.int64), known)
 
 
@@ -484,10 +483,9 @@ def _objects_to_labels(array: Array, name: str, role: str) -> Array:
         raise InputError(f"{name}[0] = {array.flat[0]!r} is not a {role}; {fix}.")
     for position, value in enumerate(array.ravel()):
         if _label_type(value) is not first:
-            raise InputError(
-                f"{name}[{position}] = {value!r} cannot be a {role} next to {name}[0] = "
-                f"{array.flat[0]!r}; give values of one kind, and drop missing ones."
-            )
+            wrong = f"{name}[{position}] = {value!r} cannot be a {role}"
+            fix = "give values of one kind, and drop missing ones"
+            raise InputError(f"{wrong} next to {name}[0] = {array.flat[0]!r}; {fix}.")
     try:
         return array.astype(first)
     except OverflowError as error:

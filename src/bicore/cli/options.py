@@ -350,10 +350,8 @@ def read_regulariser(text: str) -> Any:
     try:
         value = float(number)
     except ValueError:
-        raise InputError(
-            "--inner-reg must be auto, learned, a number > 0, relative:SHARE or per-point:NUMBER; "
-            f"got {text!r}."
-        ) from None
+        rule = "auto, learned, a number > 0, relative:SHARE or per-point:NUMBER"
+        raise InputError(f"--inner-reg must be {rule}; got {text!r}.") from None
     return value if number == text else PerPoint(value)
 
 

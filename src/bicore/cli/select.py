@@ -73,10 +73,9 @@ class Rows(Data):
         else:
             found = glob.has_magic(self.source) and not path.exists()
         if asked and not found:
-            raise InputError(
-                f"{as_words(asked[0], options[asked[0]])} needs a .npy, .npz or .parquet file, a "
-                f"folder or a pattern of them as SOURCE; got {self.source}. Omit the option."
-            )
+            given = as_words(asked[0], options[asked[0]])
+            kinds = "a .npy, .npz or .parquet file, a folder or a pattern of them as SOURCE"
+            raise InputError(f"{given} needs {kinds}; got {self.source}. Omit the option.")
         return found
 
     def arguments(self) -> dict[str, Any]:
@@ -92,10 +91,9 @@ def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
     """Refuse options that need all rows in memory."""
     for name, value in given.items():
         if value is not None and value is not False:
-            raise InputError(
-                f"{as_words(name, value)} needs all rows in memory, and {rows.source} is read in "
-                "parts; omit it, or select from a sample of the rows."
-            )
+            wrong = f"{as_words(name, value)} needs all rows in memory"
+            fix = "omit it, or select from a sample of the rows"
+            raise InputError(f"{wrong}, and {rows.source} is read in parts; {fix}.")
 
 
 @dataclass(frozen=True)

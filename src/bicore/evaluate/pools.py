@@ -178,10 +178,8 @@ def _read_test(test: Dataset, data: Dataset, targets: Targets) -> Dataset:
     pairs = {"features": (test.x, data.x), "targets": (values, targets.values)}
     for what, (own, other) in pairs.items():
         if own.shape[1:] != other.shape[1:]:
-            raise InputError(
-                f"test has {what} of shape {own.shape[1:]} per row, and the data have "
-                f"{other.shape[1:]}; give the same {what}."
-            )
+            shapes = f"{own.shape[1:]} per row, and the data have {other.shape[1:]}"
+            raise InputError(f"test has {what} of shape {shapes}; give the same {what}.")
     return test.with_columns(y=values)
 
 

@@ -581,10 +581,8 @@ class Appraisal:
         drawable = min(int((one.data.weights[one.places] > 0).sum()) for one in pools)
         if self.size > drawable:
             fix = "choose fewer rows" + ("" if self.has_test else ", or give test=(x, y)")
-            raise InputError(
-                f"{self.size} rows are chosen, but only {drawable} can be drawn without the test "
-                f"rows; {fix}."
-            )
+            wrong = f"only {drawable} can be drawn without the test rows"
+            raise InputError(f"{self.size} rows are chosen, but {wrong}; {fix}.")
         if max_rows < self.size:
             rule = f"max_rows must be at least {self.size}, the number of chosen rows"
             raise InputError(f"{rule}; got {max_rows}.")
@@ -829,10 +827,9 @@ def _read_chosen(
         )
     method = start.coreset.provenance.method
     if method not in ("", selector.name):
-        raise InputError(
-            f"chosen was selected by {method!r}, and without a test set the selection would be "
-            f"repeated by {selector.name!r}; give the same method and options, or test=(x, y)."
-        )
+        wrong = f"without a test set the selection would be repeated by {selector.name!r}"
+        fix = "give the same method and options, or test=(x, y)"
+        raise InputError(f"chosen was selected by {method!r}, and {wrong}; {fix}.")
     return start.coreset, len(start.points)
 
 

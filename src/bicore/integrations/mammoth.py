@@ -222,10 +222,9 @@ class Buffer:
         columns |= {"task_labels": task_labels, "true_labels": true_labels}
         given = {name: one for name, one in columns.items() if one is not None}
         if len(self) and set(given) != set(self.used_attributes):
-            raise InputError(
-                f"add_data got {', '.join(given)}, and earlier examples have "
-                f"{', '.join(self.used_attributes)}; give the same columns each time."
-            )
+            earlier = f"earlier examples have {', '.join(self.used_attributes)}"
+            fix = "give the same columns each time"
+            raise InputError(f"add_data got {', '.join(given)}, and {earlier}; {fix}.")
         if len(self._rows) != len(self):  # tensors were replaced by those of a checkpoint
             self._restart()
         self._add(given)

@@ -102,10 +102,9 @@ class CoresetQuery(SingleAnnotatorPoolQueryStrategy):  # type: ignore[misc]
         )
         pool, mapping = self._transform_candidates(candidates, x, labels)
         if not len(pool):
-            raise InputError(
-                f"all {len(labels)} rows have a label already. Mark rows without a label by "
-                f"missing_label={self.missing_label!r}, or give candidates=."
-            )
+            fix = f"by missing_label={self.missing_label!r}, or give candidates="
+            wrong = f"all {len(labels)} rows have a label already"
+            raise InputError(f"{wrong}. Mark rows without a label {fix}.")
         known = is_labeled(labels, missing_label=self.missing_label_)
         places, utilities = self._select(x[known], labels[known], pool, int(batch_size))
         rows = places if mapping is None else mapping[places]

@@ -349,10 +349,9 @@ def _pass_weights(estimator: Any, weights: Array | None) -> dict[str, Any]:
         name, last = last.steps[-1]
         path.insert(-1, name)
     if not has_fit_parameter(last, "sample_weight"):
-        raise InputError(
-            f"estimator={type(last).__name__} takes no sample_weight, but the sampler learned "
-            "weights; use another model, or a selector with weights of 1."
-        )
+        wrong = f"estimator={type(last).__name__} takes no sample_weight"
+        fix = "use another model, or a selector with weights of 1"
+        raise InputError(f"{wrong}, but the sampler learned weights; {fix}.")
     scaled = scale_to_mean_one(weights)
     if not get_config()["enable_metadata_routing"]:
         return {"__".join(path): scaled}

@@ -230,11 +230,9 @@ class RowEmbedder:
     def _allocate(self, rows: int, columns: int) -> Array:
         needed, limit = rows * columns * np.dtype(np.float32).itemsize, self.runtime.memory_bytes()
         if needed > limit:
-            raise MemoryLimitError(
-                f"{rows} rows of {columns} numbers take {human_bytes(needed)}, and the limit is "
-                f"{human_bytes(limit)}; give folder= to keep them on disk, or a layer with fewer "
-                "outputs."
-            )
+            wrong = f"{rows} rows of {columns} numbers take {human_bytes(needed)}"
+            fix = "give folder= to keep them on disk, or a layer with fewer outputs"
+            raise MemoryLimitError(f"{wrong}, and the limit is {human_bytes(limit)}; {fix}.")
         return np.empty((rows, columns), np.float32)
 
     def _batches(self, reading: Reading, columns: dict[str, list[Array]]) -> Iterator[Any]:

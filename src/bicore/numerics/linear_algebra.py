@@ -125,10 +125,9 @@ def cholesky_factor(matrix: Tensor, regulariser: str = "inner_reg") -> Tensor:
     lower: Tensor
     lower, failed = torch.linalg.cholesky_ex(matrix)
     if bool(failed.any()):
-        raise NumericalError(
-            f"a kernel matrix with {regulariser} on its diagonal is not positive definite at this "
-            f"precision; use float64, a larger {regulariser}, or scale x."
-        )
+        wrong = f"a kernel matrix with {regulariser} on its diagonal is not positive definite"
+        fix = f"use float64, a larger {regulariser}, or scale x"
+        raise NumericalError(f"{wrong} at this precision; {fix}.")
     return lower
 
 

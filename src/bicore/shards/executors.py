@@ -183,10 +183,8 @@ class DaskExecutor(Executor):
         self._connected = isinstance(self.client, str)
         client = _connect(self.client) if isinstance(self.client, str) else self.client
         if not hasattr(client, "submit"):
-            raise InputError(
-                "executor must be the address of a Dask scheduler, a Dask client or a "
-                f"DaskExecutor; got {self.client!r}."
-            )
+            kinds = "the address of a Dask scheduler, a Dask client or a DaskExecutor"
+            raise InputError(f"executor must be {kinds}; got {self.client!r}.")
         self._client: DaskClient = client
 
     def close(self) -> None:
@@ -210,10 +208,9 @@ class DaskExecutor(Executor):
         except Exception as error:  # Dask raises many kinds of errors if the connection is lost
             if self._client.status == "running" and not isinstance(error, CancelledError):
                 raise  # an error raised by the work
-            raise WorkerLostError(
-                f"the Dask scheduler was lost or restarted ({error}); start it again, and give "
-                "state= (a folder) to continue a selection where it stopped."
-            ) from error
+            wrong = f"the Dask scheduler was lost or restarted ({error})"
+            fix = "and give state= (a folder) to continue a selection where it stopped"
+            raise WorkerLostError(f"{wrong}; start it again, {fix}.") from error
 
     def _submit_near_rows(self, work: Work[T], source: Any, part: Part) -> Any:
         """Run the work on the workers that hold the rows of a Dask collection."""

@@ -330,10 +330,9 @@ class Selection:
             known = cast(Moments, counted.moments).classes
             strange = [] if known is None else [one for one in +own.available if one not in known]
             if strange:
-                raise InputError(
-                    f"{self.source.name} holds the class {strange[0]!r}, which outer does not "
-                    "contain; add such rows to outer, or exclude the class."
-                )
+                wrong = f"{self.source.name} holds the class {strange[0]!r}"
+                fix = "add such rows to outer, or exclude the class"
+                raise InputError(f"{wrong}, which outer does not contain; {fix}.")
             counted = PartCounts(counted.moments, own.bad, own.largest_square, own.available)
         return counted
 

@@ -56,10 +56,9 @@ class Allowance:
         """Raise an error if ``size`` bytes exceed the limit."""
         if size + self.held > self.limit:
             held = f" on top of the {human_bytes(self.held)} of its cells" if self.held else ""
-            raise MemoryLimitError(
-                f"{what} would take {human_bytes(size)}{held}, and the memory limit is "
-                f"{human_bytes(self.limit)}; raise --memory, or take fewer rows with --limit."
-            )
+            wrong = f"{what} would take {human_bytes(size)}{held}, and the memory limit is"
+            fix = "raise --memory, or take fewer rows with --limit"
+            raise MemoryLimitError(f"{wrong} {human_bytes(self.limit)}; {fix}.")
 
 
 @renamed_fields()
