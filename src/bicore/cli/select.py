@@ -10,21 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bicore.cli.options import (
-    ADVANCED,
-    Data,
-    Files,
-    Output,
-    as_words,
-    check_folder,
-    check_method,
-    option,
-    read_names,
-    read_regulariser,
-    read_shares,
-    read_size,
-)
-from bicore.cli.options import Limits as CommonLimits
+from bicore.cli import options as cli
 from bicore.cli.terminal import exit_on_interrupt, print_answer, print_json, print_note
 from bicore.errors import InputError, check_integer
 
@@ -42,7 +28,7 @@ OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tol
 
 
 @dataclass(frozen=True)
-class Rows(Data):
+class Rows(cli.Data):
     """A source to select from.
 
     Attributes
@@ -57,8 +43,8 @@ class Rows(Data):
         Column (or .npz array) of row weights.
     """
 
-    resize: int | None = option("N", advanced=True)
-    sample_weight: str | None = option(
+    resize: int | None = cli.option("N", advanced=True)
+    sample_weight: str | None = cli.option(
         "COLUMN", name="--sample-weight --data-weights", advanced=True
     )
 
@@ -73,7 +59,7 @@ class Rows(Data):
         else:
             found = glob.has_magic(self.source) and not path.exists()
         if asked and not found:
-            given = as_words(asked[0], options[asked[0]])
+            given = cli.as_words(asked[0], options[asked[0]])
             kinds = "a .npy, .npz or .parquet file, a folder or a pattern of them as SOURCE"
             raise InputError(f"{given} needs {kinds}; got {self.source}. Omit the option.")
         return found
@@ -91,7 +77,7 @@ def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
     """Refuse options that need all rows in memory."""
     for name, value in given.items():
         if value is not None and value is not False:
-            wrong = f"{as_words(name, value)} needs all rows in memory"
+            wrong = f"{cli.as_words(name, value)} needs all rows in memory"
             fix = "omit it, or select from a sample of the rows"
             raise InputError(f"{wrong}, and {rows.source} is read in parts; {fix}.")
 
@@ -132,17 +118,17 @@ class Method:
     """
 
     panel: ClassVar[str] = "Method"
-    size: str = option("M", default=MISSING)
-    method: str = option("NAME", default="bilevel")
-    model: str | None = option("NAME")
-    kernel: str | None = option("NAME")
+    size: str = cli.option("M", default=MISSING)
+    method: str = cli.option("NAME", default="bilevel")
+    model: str | None = cli.option("NAME")
+    kernel: str | None = cli.option("NAME")
     loss: str | None = None
-    weighting: str | None = option(name="--weighting --weights", advanced=True)
-    inner_reg: str | None = option("REG", advanced=True)
-    task: str | None = option(advanced=True)
-    prior: str | None = option("PRIOR", advanced=True)
-    quotas: str | None = option("QUOTAS")
-    random_state: int = option(default=0, name="--random-state --seed")
+    weighting: str | None = cli.option(name="--weighting --weights", advanced=True)
+    inner_reg: str | None = cli.option("REG", advanced=True)
+    task: str | None = cli.option(advanced=True)
+    prior: str | None = cli.option("PRIOR", advanced=True)
+    quotas: str | None = cli.option("QUOTAS")
+    random_state: int = cli.option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
@@ -180,23 +166,23 @@ class Advanced:
         With --passes: exclude rows that are not finite.
     """
 
-    panel: ClassVar[str] = ADVANCED
+    panel: ClassVar[str] = cli.ADVANCED
     exact: bool = False
     rule: str | None = None
     strategy: str | None = None
     smooth_labels: str | None = None
-    candidates: int | None = option("N")
-    tolerance: float | None = option("SHARE")
-    initial: Path | None = option("FILE.npz")
-    outer: str | None = option("FILE")
+    candidates: int | None = cli.option("N")
+    tolerance: float | None = cli.option("SHARE")
+    initial: Path | None = cli.option("FILE.npz")
+    outer: str | None = cli.option("FILE")
     passes: bool = False
-    state: Path | None = option("DIR")
-    executor: str | None = option("ADDRESS", name="--executor --dask")
+    state: Path | None = cli.option("DIR")
+    executor: str | None = cli.option("ADDRESS", name="--executor --dask")
     skip_bad: bool = False
 
 
 @dataclass(frozen=True)
-class Limits(CommonLimits):
+class Limits(cli.Limits):
     """The limits of a selection.
 
     Attributes
@@ -207,12 +193,12 @@ class Limits(CommonLimits):
         Stop after S seconds and return the rows selected so far.
     """
 
-    dtype: str = option(default="float64", advanced=True)
-    max_seconds: float | None = option("S")
+    dtype: str = cli.option(default="float64", advanced=True)
+    max_seconds: float | None = cli.option("S")
 
 
 @dataclass(frozen=True)
-class Answer(Files):
+class Answer(cli.Files):
     """How the selection is printed and written.
 
     Attributes
@@ -230,16 +216,16 @@ class Answer(Files):
         Print the expected time and memory, and stop.
     """
 
-    out: Path | None = option("FILE")
-    picture: Path | None = option("FILE.png")
-    report: Path | None = option("FILE.html")
-    no_worth: bool = option(default=False, advanced=True)
-    dry_run: bool = option(default=False, advanced=True)
+    out: Path | None = cli.option("FILE")
+    picture: Path | None = cli.option("FILE.png")
+    report: Path | None = cli.option("FILE.html")
+    no_worth: bool = cli.option(default=False, advanced=True)
+    dry_run: bool = cli.option(default=False, advanced=True)
 
     def check(self, **endings: tuple[str, ...]) -> None:
         """Refuse files that cannot be written, and a folder that exists."""
         if self.out is not None and not self.out.suffix:
-            check_folder(self.out)
+            cli.check_folder(self.out)
         else:
             endings["out"] = (".npz", ".csv", ".parquet")
         super().check(**endings)
@@ -273,7 +259,9 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, search: A
     finish(name, source, coreset, output, appraise, search.state)
 
 
-def estimate(rows: Rows, method: Method, limits: Limits, output: Output, search: Advanced) -> None:
+def estimate(
+    rows: Rows, method: Method, limits: Limits, output: cli.Output, search: Advanced
+) -> None:
     """Estimate the time and memory of a selection.
 
     It takes the options of bicore select, except those that write files.
@@ -293,20 +281,20 @@ def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
     from bicore.coreset import Coreset
     from bicore.methods.registry import build_selector
 
-    check_method(method.method)
+    cli.check_method(method.method)
     given = {**vars(method), **vars(advanced)}
     options = {name: one for name, one in given.items() if one is not None and one is not False}
-    options["size"] = read_size(method.size)
+    options["size"] = cli.read_size(method.size)
     options["random_state"] = as_seed(method.random_state)
     refuse_tolerance(options["size"], advanced.tolerance)
     if advanced.smooth_labels in ("yes", "no"):
         options["smooth_labels"] = advanced.smooth_labels == "yes"
     if method.quotas is not None:
-        options["quotas"] = read_shares("--quotas", method.quotas, int)
+        options["quotas"] = cli.read_shares("--quotas", method.quotas, int)
     if method.prior is not None:
-        options["prior"] = read_shares("--prior", method.prior, float)
+        options["prior"] = cli.read_shares("--prior", method.prior, float)
     if method.inner_reg is not None:
-        options["inner_reg"] = read_regulariser(method.inner_reg)
+        options["inner_reg"] = cli.read_regulariser(method.inner_reg)
     if advanced.outer is not None and "," in advanced.outer:
         options["outer"] = tuple(advanced.outer.split(","))
     if advanced.initial is not None:
@@ -324,7 +312,7 @@ def _of_method(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open(
-    rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output
+    rows: Rows, options: dict[str, Any], runtime: Runtime, output: cli.Output
 ) -> tuple[Source | None, dict[str, Any]]:
     """Return the source (None for rows in parts) and the arguments of :func:`bicore.select`."""
     from bicore.arguments import as_size
@@ -382,7 +370,7 @@ def _make_appraiser(
     return lambda coreset: make(chosen=coreset)
 
 
-def _estimate(arguments: dict[str, Any], runtime: Runtime, output: Output) -> None:
+def _estimate(arguments: dict[str, Any], runtime: Runtime, output: cli.Output) -> None:
     """Print the expected time and memory of a selection."""
     from bicore import api
 
@@ -427,7 +415,7 @@ def _holds_shards(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class PartlyLabelled(Data):
+class PartlyLabelled(cli.Data):
     """A table in which some labels are missing.
 
     Attributes
@@ -453,13 +441,13 @@ class Batch:
     """
 
     panel: ClassVar[str] = "Method"
-    size: int = option("N", default=MISSING)
-    classes: str | None = option("LABELS")
-    random_state: int = option(default=0, name="--random-state --seed")
+    size: int = cli.option("N", default=MISSING)
+    classes: str | None = cli.option("LABELS")
+    random_state: int = cli.option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
-class NextRows(Files):
+class NextRows(cli.Files):
     """How the rows are printed and written.
 
     Attributes
@@ -468,10 +456,10 @@ class NextRows(Files):
         Write the selected rows with all columns (.csv, .parquet).
     """
 
-    out: Path | None = option("FILE")
+    out: Path | None = cli.option("FILE")
 
 
-def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: NextRows) -> None:
+def query(rows: PartlyLabelled, batch: Batch, limits: cli.Limits, output: NextRows) -> None:
     """Select the rows of a table to label next.
 
     Rows with an empty --target are the candidates; the other rows are the labelled data.
@@ -499,7 +487,7 @@ def query(rows: PartlyLabelled, batch: Batch, limits: CommonLimits, output: Next
     check_integer("--size", batch.size, most=len(free), fix="the number of rows without a label")
     y = np.asarray(known.y)
     # compared as text, because the labels may be numbers
-    wrong = np.isin(y.astype(str), read_names(batch.classes or ""), invert=True)
+    wrong = np.isin(y.astype(str), cli.read_names(batch.classes or ""), invert=True)
     if batch.classes is not None and wrong.any():
         first = int(wrong.argmax())
         raise InputError(
@@ -534,14 +522,14 @@ class Contexts:
     """
 
     panel: ClassVar[str] = "Method"
-    size: int = option("M", default=MISSING)
-    contexts: int = option("N", default=8)
-    random_state: int = option(default=0, name="--random-state --seed")
+    size: int = cli.option("M", default=MISSING)
+    contexts: int = cli.option("N", default=8)
+    random_state: int = cli.option(default=0, name="--random-state --seed")
     exact: bool = False
 
 
 @dataclass(frozen=True)
-class ContextFile(Files):
+class ContextFile(cli.Files):
     """How the contexts are printed and written.
 
     Attributes
@@ -551,10 +539,10 @@ class ContextFile(Files):
         rows with the number of their context (.csv, .parquet).
     """
 
-    out: Path | None = option("FILE")
+    out: Path | None = cli.option("FILE")
 
 
-def contexts(rows: Data, wanted: Contexts, limits: CommonLimits, output: ContextFile) -> None:
+def contexts(rows: cli.Data, wanted: Contexts, limits: cli.Limits, output: ContextFile) -> None:
     """Select small training sets for TabPFN and similar models.
 
     Each set is called a context. Fit one model to each context and average their predictions.

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore._version import __version__
-from bicore.cli.options import (
-    Files,
-    Limits,
-    Table,
-    argument,
-    check_method,
-    option,
-    read_regulariser,
-    read_shares,
-)
+from bicore.cli import options as cli
 from bicore.cli.terminal import exit_on_interrupt, interrupt, print_answer, print_json, print_note
 from bicore.defaults import BUFFERS
 from bicore.errors import InputError, check_integer, check_name
@@ -60,12 +51,12 @@ class Memory:
     """
 
     panel: ClassVar[str] = "Memory"
-    capacity: int = option("M", default=MISSING)
-    state: Path = option("DIR", default=MISSING)
-    buffer: str = option("NAME", default="moments")
-    batch: int = option("B", default=125)
-    every: int = option("K", default=10)
-    random_state: int = option(default=0, name="--random-state --seed")
+    capacity: int = cli.option("M", default=MISSING)
+    state: Path = cli.option("DIR", default=MISSING)
+    buffer: str = cli.option("NAME", default="moments")
+    batch: int = cli.option("B", default=125)
+    every: int = cli.option("K", default=10)
+    random_state: int = cli.option(default=0, name="--random-state --seed")
 
 
 @dataclass(frozen=True)
@@ -101,20 +92,20 @@ class Options:
     """
 
     panel: ClassVar[str] = "Memory options"
-    feature_map: str | None = option("NAME")
+    feature_map: str | None = cli.option("NAME")
     strategy: str | None = None
-    prior: str | None = option("PRIOR")
-    half_life: float | None = option("ROWS")
-    inner_reg: str | None = option("REG")
-    slots: int | None = option("S")
-    method: str | None = option("NAME")
-    kernel: str | None = option("NAME")
+    prior: str | None = cli.option("PRIOR")
+    half_life: float | None = cli.option("ROWS")
+    inner_reg: str | None = cli.option("REG")
+    slots: int | None = cli.option("S")
+    method: str | None = cli.option("NAME")
+    kernel: str | None = cli.option("NAME")
     loss: str | None = None
     weighting: str | None = None
 
 
 @dataclass(frozen=True)
-class Answer(Files):
+class Answer(cli.Files):
     """How the kept rows are printed and written.
 
     Attributes
@@ -128,12 +119,14 @@ class Answer(Files):
         to the head.
     """
 
-    out: Path | None = option("FILE.npz")
-    head: Path | None = option("FILE.npz")
-    merge: str | None = option("DIRS")
+    out: Path | None = cli.option("FILE.npz")
+    head: Path | None = cli.option("FILE.npz")
+    merge: str | None = cli.option("DIRS")
 
 
-def stream(data: Table, memory: Memory, options: Options, limits: Limits, output: Answer) -> None:
+def stream(
+    data: cli.Table, memory: Memory, options: Options, limits: cli.Limits, output: Answer
+) -> None:
     """Keep a fixed number of rows of a stream.
 
     An interrupted run can be continued. Standard input (-) is read to its end, as one table.
@@ -180,21 +173,21 @@ def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
     from bicore.streaming.registry import build_buffer
 
     check_buffer(name)
-    options = {option: value for option, value in given.items() if value is not None}
+    options = {key: value for key, value in given.items() if value is not None}
     features = options.get("feature_map", "auto")
     # the name of a map has priority over a folder of that name
     named = features.partition(":")[0] in FEATURES
     if name == "moments" and not named and Path(features).is_dir():
         options["feature_map"] = load_memory(Path(features)).feature_map_
     if "inner_reg" in options:
-        options["inner_reg"] = read_regulariser(options["inner_reg"])
+        options["inner_reg"] = cli.read_regulariser(options["inner_reg"])
     if "prior" in options:
-        options["prior"] = read_shares("--prior", options["prior"], float)
+        options["prior"] = cli.read_shares("--prior", options["prior"], float)
     if name == "merge-reduce":
         method = options.pop("method", "bilevel")
-        check_method(method)
+        cli.check_method(method)
         of_method = ("kernel", "loss", "inner_reg")
-        own = {option: options.pop(option) for option in of_method if option in options}
+        own = {key: options.pop(key) for key in of_method if key in options}
         if options.get("weighting") == "learned":
             own["weighting"] = "final"
         options["selector"] = build_selector(method, **own)
@@ -429,11 +422,11 @@ class HeadFile:
     """
 
     panel: ClassVar[str] = "Data"
-    head: Path = argument("HEAD")
+    head: Path = cli.argument("HEAD")
 
 
 @dataclass(frozen=True)
-class Rows(Table):
+class Rows(cli.Table):
     """The rows to predict.
 
     Attributes
@@ -442,11 +435,11 @@ class Rows(Table):
         Feature scaling: none (default); a table is encoded as in the stream.
     """
 
-    scale: str | None = option("none")
+    scale: str | None = cli.option("none")
 
 
 @dataclass(frozen=True)
-class Predictions(Files):
+class Predictions(cli.Files):
     """How predictions are printed and written.
 
     Attributes
@@ -455,7 +448,7 @@ class Predictions(Files):
         Write the predictions, one line per row.
     """
 
-    out: Path | None = option("FILE.csv")
+    out: Path | None = cli.option("FILE.csv")
 
 
 def predict(head_file: HeadFile, data: Rows, output: Predictions) -> None:
