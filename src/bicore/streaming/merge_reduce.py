@@ -86,7 +86,7 @@ class MergeReduce(SelectingMemory, MergingBuffer):
         random_state: RandomState = 0,
     ) -> None:
         super().__init__(capacity, selector, weighting, random_state)
-        self.slots = check_integer("slots", slots, 1, self.capacity)
+        self.slots = check_integer("slots", slots, 1, self.capacity, fix="the capacity")
         self.needs_labels = self.selector.needs_labels
         self.needs_model = self.selector.needs_model
         self.slots_: list[Slot] = []
