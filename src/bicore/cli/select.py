@@ -109,7 +109,7 @@ class Method:
     task
         Task: auto (default), classification or regression.
     prior
-        Weight of classes: data (default), equal, or LABEL=SHARE,….
+        Weight of classes: data (default), equal, or LABEL=SHARE,… for each class.
     quotas
         Maximum number of rows per class, LABEL=COUNT,…; or balanced (the classes take
         turns).
