@@ -102,7 +102,7 @@ def test_subclasses_of_version_0_2_reach_the_method_above_them_by_super():
     assert Wider().fit(X).gamma == Wider().fitted(X).gamma == RBF().fit(X).gamma / 4
 
 
-@pytest.mark.parametrize("name", ["selectors", "memory.replay", "compat.torch"])
+@pytest.mark.parametrize("name", ["selectors", "memory.replay", "compat.torch", "evaluate.samples"])
 def test_packages_of_version_0_2_are_the_renamed_ones(name):
     with pytest.warns(DeprecationWarning, match="use bicore"):
         old = importlib.import_module(f"bicore.{name}")

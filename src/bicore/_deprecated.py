@@ -23,6 +23,7 @@ MODULES = {
     "bicore.bilevel.aims": "bicore.bilevel.outer_targets",
     "bicore.compat": "bicore.integrations",
     "bicore.distributed": "bicore.shards",
+    "bicore.evaluate.samples": "bicore.evaluate.models",
     "bicore.memory": "bicore.streaming",
     "bicore.selectors": "bicore.methods",
     "bicore.shards.estimating": "bicore.shards.request",
