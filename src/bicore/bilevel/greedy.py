@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,28 +190,22 @@ class Plan:
         return StepOptions(free, self.ids, count, shortlist, self.size - step if alone else 1)
 
 
+@dataclass(eq=False)
 class Run:
     """A greedy run; it stores the coreset after every complete step."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        rule: Rule,
-        plan: Plan,
-        clock: Clock,
-        line: ProgressLine,
-        weight_updater: WeightUpdater | None = None,
-    ) -> None:
-        self.engine = engine
-        self.rule = rule
-        self.plan = plan
-        self.clock = clock
-        self.line = line
-        self.weight_updater = weight_updater
-        self.empty_objective = engine.objective
-        self.indices: Array = np.empty(0, dtype=np.int64)
-        self.weights: Array = np.empty(0)
-        self.objectives: list[float] = []
+    engine: Engine
+    rule: Rule
+    plan: Plan
+    clock: Clock
+    line: ProgressLine
+    weight_updater: WeightUpdater | None = None
+    indices: Array = field(default_factory=partial(np.empty, 0, np.int64))
+    weights: Array = field(default_factory=partial(np.empty, 0))
+    objectives: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.empty_objective = self.engine.objective
 
     def complete(self, start: Start) -> Outcome:
         """Take the initial points, then add points up to the planned size or the time limit."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -319,6 +320,7 @@ def check_variance(lowest: float, allowed: float) -> None:
         )
 
 
+@dataclass(eq=False)
 class RowPrefetcher:
     """Rows of K and of KDK for the points that are likely to be chosen next.
 
@@ -328,20 +330,18 @@ class RowPrefetcher:
     coreset.
     """
 
-    def __init__(
-        self,
-        train: KernelOperator,
-        cross: KernelOperator,
-        weights: Tensor,
-        likely: Likely,
-        room: int,
-    ) -> None:
-        self.train = train
-        self.cross = cross
-        self.weights = weights
-        self.likely = likely
-        self.width_of_pass = max(1, min(PREFETCH_WIDTH, room // HELD))
-        self.prefetched: dict[int, KernelRows] = {}
+    train: KernelOperator
+    cross: KernelOperator
+    weights: Tensor
+    likely: Likely
+    #: Number of rows that may be held.
+    most: int
+    prefetched: dict[int, KernelRows] = field(default_factory=dict)
+
+    @property
+    def width_of_pass(self) -> int:
+        """Number of rows prefetched in one pass."""
+        return max(1, min(PREFETCH_WIDTH, self.most // HELD))
 
     @staticmethod
     def room(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:

@@ -19,6 +19,7 @@ import torch
 
 from bicore._deprecated import renamed_keywords
 from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
+from bicore.bilevel import greedy
 from bicore.bilevel.contract import (
     RULES,
     Gain,
@@ -29,16 +30,6 @@ from bicore.bilevel.contract import (
     Rule,
 )
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
-from bicore.bilevel.greedy import (
-    AtMost,
-    BalancedIfClasses,
-    EveryClass,
-    Plan,
-    QuotaRule,
-    Run,
-    unrefined_outcome,
-    weights_outcome,
-)
 from bicore.bilevel.kernel_choice import mark_automatic, model_of, needs_choice, notes_of, trials_of
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
@@ -89,18 +80,9 @@ from bicore.errors import (
 )
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
-from bicore.methods import names
+from bicore.methods import names, sampling
 from bicore.methods.base import Request, Selector
 from bicore.methods.neighbours import find_central_rows
-from bicore.methods.sampling import (
-    EXACT_ROWS,
-    Sample,
-    allocate,
-    draw_sample,
-    draw_stratified,
-    holds_features,
-    strata_of,
-)
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
@@ -256,7 +238,7 @@ class BilevelSelector(Selector, Proxy):
     candidates: int | None
     strategy: Strategy
     first: First
-    quotas: QuotaRule | None
+    quotas: greedy.QuotaRule | None
     task: Task
     classes: tuple[Any, ...] | None
     inner: InnerSolver | None
@@ -281,7 +263,7 @@ class BilevelSelector(Selector, Proxy):
         candidates: int | None = None,
         strategy: str | Strategy = "auto",
         first: str = "best",
-        quotas: str | Mapping[Any, int] | QuotaRule | None = None,
+        quotas: str | Mapping[Any, int] | greedy.QuotaRule | None = None,
         task: str = "auto",
         classes: Sequence[Label] | None = None,
         inner: InnerSolver | None = None,
@@ -371,7 +353,7 @@ class BilevelSelector(Selector, Proxy):
             coreset = replace(coreset.with_details(own), indices=sample.candidates[coreset.indices])
         return selector._with_two_classes(coreset, request)
 
-    def _restrict(self, request: Request) -> tuple[BilevelSelector, Request, Sample | None]:
+    def _restrict(self, request: Request) -> tuple[Self, Request, sampling.Sample | None]:
         """Resolve unset choices, and restrict a request on large data to a sample."""
         data, start = request.data, request.start
         with request.runtime.apply(), request.clock.running():
@@ -402,11 +384,12 @@ class BilevelSelector(Selector, Proxy):
             if unset and needs_every_class(targets, data.weights, size):
                 means = size <= CLASS_MEANS.get(model_of(self.kernel), 0) * classes
                 kernel = mark_automatic(self.kernel, class_means=means)
-                found = replace(self, quotas=EveryClass(), kernel=kernel)
+                found = replace(self, quotas=greedy.EveryClass(), kernel=kernel)
             all_scored = self.candidates is None and self.first is First.BEST
             choices = best_choices(classes > 0, len(data), all_scored, means)
             found = found._fill_unset(choices)
-        large = len(data) > EXACT_ROWS and holds_features(len(data), math.prod(data.x.shape[1:]))
+        count, width = len(data), math.prod(data.x.shape[1:])
+        large = count > sampling.EXACT_ROWS and sampling.holds_features(count, width)
         if large and not self.exact and needs_choice(found.kernel):
             found = replace(found, kernel=mark_automatic(found.kernel, large=True))
         kernel = found.choose_kernel(data, size, previous)
@@ -439,7 +422,7 @@ class BilevelSelector(Selector, Proxy):
             # The best kernel for a part of a problem may not suit the whole.
             found = replace(found, kernel=mark_automatic(found.kernel, in_part=True))
         if found.strategy.unset and found.quotas is None:
-            found = replace(found, strategy=Greedy(), quotas=BalancedIfClasses())
+            found = replace(found, strategy=Greedy(), quotas=greedy.BalancedIfClasses())
         return found.fill_as_paper()
 
     def for_classes(self, classes: Sequence[Label]) -> BilevelSelector:
@@ -457,7 +440,7 @@ class BilevelSelector(Selector, Proxy):
 
     def draw_candidates(
         self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
-    ) -> Sample | None:
+    ) -> sampling.Sample | None:
         """Draw the candidates and objective rows of large data; None if all rows are used.
 
         Parameters
@@ -476,21 +459,22 @@ class BilevelSelector(Selector, Proxy):
         Sample or None
             None if the rows are few, the kernel has finite features, or ``exact`` is set.
         """
-        if self.exact or len(data) <= EXACT_ROWS or self.kernel.precomputed or is_sparse(data.x):
+        few = len(data) <= sampling.EXACT_ROWS
+        if self.exact or few or self.kernel.precomputed or is_sparse(data.x):
             return None
         if self._has_features(data):
             return None
         targets, _ = read_labels(self, data, None)
-        sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
+        sample = sampling.draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
         return sample if len(sample.candidates) < len(data) else None
 
     def _has_features(self, data: Dataset) -> bool:
         """Whether the kernel is a product of feature vectors that are few and short enough."""
-        if not holds_features(len(data), 1):
+        if not sampling.holds_features(len(data), 1):
             return False
         rows = data.x[:FIRST_ROWS]
         features = self.kernel.fit(rows).features(as_tensor(rows[:1]).double())
-        return features is not None and holds_features(len(data), features.shape[1])
+        return features is not None and sampling.holds_features(len(data), features.shape[1])
 
     def _prepare(self, request: Request) -> Prepared:
         data = request.data
@@ -613,21 +597,21 @@ class BilevelSelector(Selector, Proxy):
         random, targets = int(RANDOM_SHARE * request.size), prepared.targets
         if not random:
             return self, request
-        strata, left = strata_of(targets), prepared.selectable(request.size)
+        strata, left = sampling.strata_of(targets), prepared.selectable(request.size)
         shares = np.bincount(strata[prepared.counted])
         counts = np.bincount(strata[left], minlength=len(shares))
         eligible = in_id_order(np.flatnonzero(left), prepared.data.ids)
         rng = np.random.default_rng((request.seed, number))
-        drawn = draw_stratified(strata, eligible, random, shares, rng)
+        drawn = sampling.draw_stratified(strata, eligible, random, shares, rng)
         begun = replace(request, start=Start(drawn.tolist(), [1.0] * random))
         if targets.classes is None or self.quotas is not None or not self.strategy.keeps_quotas:
             return self, begun
         caps = np.maximum(
-            allocate(counts, request.size, int(request.size >= len(shares)), shares),
+            sampling.allocate(counts, request.size, int(request.size >= len(shares)), shares),
             np.bincount(strata[drawn], minlength=len(shares)),
         )
         most = dict(zip(targets.classes.tolist(), caps.tolist(), strict=True))
-        return replace(self, quotas=AtMost(most)), begun
+        return replace(self, quotas=greedy.AtMost(most)), begun
 
     def _search_context(self, request: Request, prepared: Prepared, place: str) -> Coreset:
         """Select one context; raise if it was interrupted or the time limit ended it."""
@@ -661,7 +645,7 @@ class BilevelSelector(Selector, Proxy):
             learned = self._run_strategy(prepared, rule, request, line)
         except (KeyboardInterrupt, TimeOver) as reason:
             interrupted = isinstance(reason, KeyboardInterrupt)
-            final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
+            final.outcome = greedy.unrefined_outcome(WHILE_LEARNING, interrupted)
             return final
         status = learned.outcome.status
         if status.whole or len(learned.run.indices) >= learned.size:
@@ -674,7 +658,7 @@ class BilevelSelector(Selector, Proxy):
             )
         if not status.whole:
             interrupted = status is Status.INTERRUPTED
-            final.outcome = unrefined_outcome(WHILE_LEARNING, interrupted)
+            final.outcome = greedy.unrefined_outcome(WHILE_LEARNING, interrupted)
         return final
 
     def _run_strategy(
@@ -690,7 +674,7 @@ class BilevelSelector(Selector, Proxy):
                 choose_reweighable(problem, requirements), self.optimiser
             )
         engine = choose(problem, requirements) if weight_updater is None else weight_updater.engine
-        run = Run(engine, rule, plan, clock, line, weight_updater)
+        run = greedy.Run(engine, rule, plan, clock, line, weight_updater)
         assembly = Assembly(problem, requirements, run, start, request.size, clock)
         assembly.outcome = self.strategy.assemble(assembly)
         assembly.problem = engine.problem  # with the ρ that was learned
@@ -800,7 +784,7 @@ class BilevelSelector(Selector, Proxy):
             refining=self.strategy.refinement_cost(capacity, points, points),
         )
 
-    def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
+    def plan(self, prepared: Prepared, size: int, seed: int) -> greedy.Plan:
         """Return which points may be taken at each step.
 
         Parameters
@@ -817,7 +801,7 @@ class BilevelSelector(Selector, Proxy):
         Plan
             For the greedy loop.
         """
-        return Plan(
+        return greedy.Plan(
             size,
             prepared.data.ids,
             prepared.selectable(size),
@@ -954,7 +938,7 @@ class BilevelSelector(Selector, Proxy):
             provenance = replace(provenance, inner_reg=learned, seconds=clock.seconds)
             chosen, weights = engine.positive_points()
             points = chosen, weights, data.ids[chosen], np.array([engine.objective])
-            outcome = weights_outcome(len(chosen), len(given.points), clock)
+            outcome = greedy.weights_outcome(len(chosen), len(given.points), clock)
             details = self.details(prepared) | own
             return verify_coreset(prepared, Coreset(*points, *outcome, provenance, details))
 

@@ -318,14 +318,14 @@ class RecordedSoftmaxEngine(ImplicitEngine):
         return objectives
 
 
+@dataclass(eq=False)
 class _RecordedStep:
     """A fixed list of operations, recorded as a CUDA graph after the first calls on a GPU."""
 
-    def __init__(self, step: Callable[[], None], on_gpu: bool) -> None:
-        self.step = step
-        self.on_gpu = on_gpu
-        self.graph: Any = None
-        self.warm = 0
+    step: Callable[[], None]
+    on_gpu: bool
+    graph: Any = None
+    warm: int = 0
 
     def __call__(self) -> None:
         if self.graph is not None:

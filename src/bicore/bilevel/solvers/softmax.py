@@ -289,16 +289,16 @@ def norm(values: Array) -> float:
     return math.sqrt(np.vdot(values, values))
 
 
+@dataclass(eq=False)
 class SoftmaxFit(NewtonRun):
     """A fit with NumPy arrays: targets and coefficients have one row per class."""
 
-    eps = float(np.finfo(np.float64).eps)
+    gram: Array
+    targets: Array
+    weights: Array
+    rho: float
 
-    def __init__(self, gram: Array, targets: Array, weights: Array, rho: float) -> None:
-        self.gram = gram
-        self.targets = targets
-        self.weights = weights
-        self.rho = rho
+    eps = float(np.finfo(np.float64).eps)
 
     def solve(
         self,

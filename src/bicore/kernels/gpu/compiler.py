@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ class CompilerError(BicoreError):
     """The run-time compiler is missing, or rejected the source."""
 
 
+@dataclass(frozen=True, eq=False)
 class Function:
     """A compiled kernel, built by :func:`function`."""
 
-    def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
-        self.handle = handle
-        self.shared = shared
+    handle: ctypes.c_void_p
+    shared: int
 
     def launch(self, blocks: int, threads: int, arguments: Sequence[Argument]) -> None:
         """Enqueue on torch's current stream."""
