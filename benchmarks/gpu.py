@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.common import data_folder, device_seconds, report, require_gpu
 from bicore import Dataset, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
-from bicore.kernels.gpu.compiler import function
+from bicore.kernels.gpu.fused import function
 from bicore.methods.registry import greedy_selector
 from bicore.sources import cifar10, mnist
 

@@ -109,7 +109,7 @@ def _run_recipe(data: Dataset, size: int) -> dict[str, Any]:
         "seconds": _seconds(coreset),
         "loss": coreset.objective,
         "closures_per_fit": effort["inner_iterations"] / effort["fits"],
-        "cg_products_per_step": effort["linear_products"] / size,
+        "cg_products_per_step": 2 * effort["linear_iterations"] / size,
     }
 
 

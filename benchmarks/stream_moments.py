@@ -19,8 +19,7 @@ import torch
 
 from benchmarks.common import make_overlapping, report, time_call
 from bicore.moments.features import RandomReLU
-from bicore.moments.ridge import Candidates
-from bicore.moments.search import SEARCHES
+from bicore.moments.ridge import SEARCHES, Candidates
 from bicore.runtime.threads import single_thread
 from bicore.streaming import MomentMemory
 

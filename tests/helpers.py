@@ -20,8 +20,7 @@ from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.prepare import EngineMemory, Prepared, prepare
 from bicore.bilevel.problem import Problem
-from bicore.kernels.activations import ReLU
-from bicore.kernels.architecture import Conv, Dense, Residual
+from bicore.kernels.architecture import Conv, Dense, ReLU, Residual
 from bicore.losses import CustomLoss
 from bicore.runtime.context import Context
 

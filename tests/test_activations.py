@@ -10,8 +10,16 @@ from torch.nn import functional
 
 from bicore import InputError
 from bicore.kernels import TangentKernel, from_module
-from bicore.kernels.activations import GELU, Erf, LeakyReLU, ReLU
-from bicore.kernels.architecture import Conv, Dense, GlobalAverage, Residual
+from bicore.kernels.architecture import (
+    GELU,
+    Conv,
+    Dense,
+    Erf,
+    GlobalAverage,
+    LeakyReLU,
+    ReLU,
+    Residual,
+)
 from tests.helpers import refuses
 
 KINDS = {"gelu": (GELU(), functional.gelu), "erf": (Erf(), torch.erf)}

@@ -27,9 +27,9 @@ from bicore.methods import (
     as_selector,
 )
 from bicore.methods.base import require_complete
+from bicore.methods.baselines.base import Embedding
 from bicore.methods.baselines.matching import fit_nonnegative
 from bicore.methods.baselines.simple import JointLabels
-from bicore.methods.baselines.spaces import Embedding
 from bicore.methods.registry import build_selector, greedy_selector
 from bicore.networks.observe import Observed, dropout_probabilities, observe
 from bicore.runtime.context import Context

@@ -25,8 +25,13 @@ from bicore.moments.features.maps import (
     Rows,
     Standardised,
 )
-from bicore.moments.features.registry import FEATURES, AutomaticFeatures, as_feature_map
-from bicore.moments.features.saving import map_from_state, map_to_state
+from bicore.moments.features.registry import (
+    FEATURES,
+    AutomaticFeatures,
+    as_feature_map,
+    map_from_state,
+    map_to_state,
+)
 from tests.helpers import fails, refuses
 
 needs_gpu = pytest.mark.gpu

@@ -8,8 +8,7 @@ import torch
 
 from bicore import Dataset, MemoryLimitError, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
-from bicore.kernels.activations import ReLU
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, ReLU
 from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs, refuses, residual_block, with_relus
 

@@ -30,8 +30,7 @@ from bicore.kernels import (
     resnet18,
 )
 from bicore.kernels import tangent as tangent_module
-from bicore.kernels.activations import ReLU
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Residual
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, ReLU, Residual
 from bicore.kernels.base import CallableKernel
 from tests.helpers import fails, refuses, residual_block, with_relus
 from tests.marks import few

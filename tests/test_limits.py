@@ -29,7 +29,7 @@ from bicore.methods import (
     large,
 )
 from bicore.methods.baselines import covering
-from bicore.methods.baselines.spaces import KernelSpace
+from bicore.methods.baselines.base import KernelSpace
 from bicore.methods.registry import as_selector, greedy_selector
 from bicore.numerics import linear_algebra as tiles
 from bicore.runtime.clock import Clock, TimeOver, checkpoint

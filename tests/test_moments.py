@@ -14,8 +14,7 @@ from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
 from bicore.kernels import Linear
 from bicore.methods.registry import greedy_selector
 from bicore.moments.moments import Moments, check_room
-from bicore.moments.ridge import Candidates
-from bicore.moments.search import SEARCHES
+from bicore.moments.ridge import SEARCHES, Candidates
 from tests.helpers import draw_classes, fails
 
 

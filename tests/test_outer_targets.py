@@ -227,7 +227,7 @@ def test_default_exchanges_are_skipped_for_very_many_points(monkeypatch):
     asked = greedy_selector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
     assert "exchanges" in asked.select(data, 6).details
     # what is held for exchanges is not asked for either
-    assert chosen.resolve_defaults(data, 6).strategy.refinement_cost(6, len(x), len(x)).held == 0
+    assert chosen.resolve_defaults(data, 6).strategy.refinement_cost(6, len(x)).held == 0
     # a size that was not known at first is held to the same
     auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
     assert len(auto) > 5

@@ -12,7 +12,7 @@ from bicore.kernels import RBF, Linear, Standardised, UnitRows
 from bicore.methods.registry import greedy_selector
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
-from bicore.moments.features.saving import map_from_state, map_to_state
+from bicore.moments.features.registry import map_from_state, map_to_state
 from bicore.shards.executors import GPUExecutor, Threads
 from bicore.shards.selection import select_from_shards
 from bicore.sources.parts import ArrayShards, Part

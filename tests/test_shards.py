@@ -12,8 +12,7 @@ from bicore.methods.registry import greedy_selector
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
 from bicore.moments.moments import Moments
-from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
-from bicore.moments.search import exchange_rows
+from bicore.moments.ridge import Candidates, FeatureRows, FeatureState, exchange_rows
 from bicore.shards.executors import Threads
 from bicore.shards.request import Request
 from bicore.shards.selection import Selection, select_from_shards

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import bicore
 from bicore.active import query, query_by_variance
 from bicore.methods import FacilityLocation
-from bicore.methods.baselines.spaces import Directions
+from bicore.methods.baselines.base import Directions
 from tests.commands import assert_success
 from tests.helpers import blobs
 

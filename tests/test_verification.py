@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from bicore import Dataset, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.engines.ridge import RidgeEngine
-from bicore.bilevel.posterior import allowed_rounding, check_variance
+from bicore.bilevel.engines.ridge import RidgeEngine, allowed_rounding, check_variance
 from bicore.bilevel.prepare import EngineMemory, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
@@ -31,8 +30,8 @@ from bicore.methods.baselines import design as design_module
 from bicore.methods.baselines.design import Variances, _gap
 from bicore.methods.registry import greedy_selector
 from bicore.moments.moments import Moments
+from bicore.moments.ridge import SEARCHES as MEMORY_RULES
 from bicore.moments.ridge import Candidates, FeatureState
-from bicore.moments.search import SEARCHES as MEMORY_RULES
 from bicore.runtime.context import Context
 from bicore.shards import select_from_shards, selection
 from bicore.sources.parts import ArrayShards

@@ -41,20 +41,20 @@ _MOVED = """
 bilevel bilevel.problem Constant
 bilevel bilevel.regularisation Automatic
 bilevel bilevel.contract FirstOrder Gain Gradient ReducibleLoss Rule
-bilevel bilevel.solvers.linear Adaptive
+bilevel bilevel.solvers.inner Adaptive
 bilevel bilevel.solvers.weights WeightMode
 evaluate evaluate.comparison Comparison findings_of Grid Stream StreamComparison
 evaluate evaluate.models as_judge JUDGES LogisticJudge NearestJudge Sample
 evaluate evaluate.pools make_pools
 evaluate evaluate.records Records Row summarise
 evaluate evaluate.worth Equivalent
-kernels kernels.activations Erf GELU LeakyReLU ReLU
+kernels kernels.architecture Erf GELU LeakyReLU ReLU
 kernels kernels.architecture Conv Dense Flatten GlobalAverage Layer Residual
 kernels kernels.base CallableKernel Intercept
 kernels kernels.classical Exponential
 methods bilevel.strategies.base Strategy
-methods methods.baselines.spaces Embedding KernelSpace LastLayerGradients Predictions RawFeatures
-methods methods.baselines.spaces Space
+methods methods.baselines.base Embedding KernelSpace LastLayerGradients Predictions RawFeatures
+methods methods.baselines.base Space
 methods methods.quality_curve QualityCurve
 moments moments.moments Moments Outer
 moments moments.ridge Candidates FeatureRows FeatureState
@@ -62,7 +62,7 @@ moments.features moments.features.base UnitRows WithConstant
 moments.features moments.features.maps Embedded RandomConvolutions RandomPooled Rows Standardised
 moments.features moments.features.maps WhitenedPatches
 moments.features moments.features.registry as_feature_map AutomaticFeatures FEATURES
-moments.features moments.features.saving map_from_state map_to_state
+moments.features moments.features.registry map_from_state map_to_state
 networks networks.observe dropout_probabilities Observed
 networks networks.problem FlatModule InverseHessian NetworkProblem NeumannSeries Rows
 report . compare

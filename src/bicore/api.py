@@ -21,8 +21,7 @@ from bicore.bilevel.kernel_choice import WIDE, AutomaticKernel
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.prepare import read_labels
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.solvers.inner import InnerSolver
-from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver
 from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Strategy, UnsetStrategy
 from bicore.coreset import Coreset

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bicore import Dataset
-from bicore.bilevel.strategies.class_means import ClassMeans, _ClassMeans
+from bicore.bilevel.strategies.refining import ClassMeans, _ClassMeans
 from bicore.data import as_tensor
 from bicore.kernels import RBF, Linear
 from bicore.methods.registry import greedy_selector

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bicore import Runtime
-from bicore.bilevel import posterior
+from bicore.bilevel.engines import ridge as posterior
 from bicore.kernels import RBF
 from bicore.methods.registry import greedy_selector
 from tests.helpers import blobs

@@ -7,8 +7,7 @@ import torch
 from bicore import ConvergenceError, NumericalError, Runtime
 from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Newton, PerPoint, Ridge
 from bicore.bilevel.solvers import softmax
-from bicore.bilevel.solvers.inner import InnerProblem
-from bicore.bilevel.solvers.linear import Adaptive, NewtonSystem
+from bicore.bilevel.solvers.inner import Adaptive, InnerProblem, NewtonSystem
 from bicore.losses import Blocks, CrossEntropy, Isotropic, Softmax
 from bicore.methods.registry import greedy_selector
 from bicore.numerics.linear_algebra import ConjugateIteration, conjugate_gradients

@@ -12,11 +12,18 @@ from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import RULES, Quantity, Requirements, StepOptions
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.ridge import RidgeEngine
-from bicore.bilevel.pool import Limits, Removals, others_of
-from bicore.bilevel.strategies import exact, in_features, refining
+from bicore.bilevel.strategies import exact, refining
 from bicore.bilevel.strategies.base import restrict_problem
-from bicore.bilevel.strategies.exact import MatrixPool, MatrixSet
-from bicore.bilevel.strategies.in_features import FeatureSet, FeatureTerms, fit_set
+from bicore.bilevel.strategies.exact import (
+    FeatureSet,
+    FeatureTerms,
+    Limits,
+    MatrixPool,
+    MatrixSet,
+    Removals,
+    fit_set,
+    others_of,
+)
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
 from bicore.kernels import RBF
@@ -201,8 +208,8 @@ def test_picks_in_features_are_those_by_columns(strategy, monkeypatch):
     given, outer = Dataset(*twice), Dataset(x[150:400], y[150:400])
     cases = ({}, {"outer": outer}, {"initial": [3, 7, 40]})
     found = [select_by(strategy, given, 40, **options) for options in cases]
-    monkeypatch.setattr(in_features, "FeatureSet", MatrixSet)
-    monkeypatch.setattr(in_features, "FeatureTerms", exact.SharedTerms)
+    monkeypatch.setattr(exact, "FeatureSet", MatrixSet)
+    monkeypatch.setattr(exact, "FeatureTerms", exact.SharedTerms)
     for coreset, options in zip(found, cases, strict=True):
         other = select_by(strategy, given, 40, **options)
         assert coreset.indices.tolist() == other.indices.tolist()

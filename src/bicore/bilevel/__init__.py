@@ -6,8 +6,7 @@ See :mod:`bicore.bilevel.problem` for the two equations.
 from bicore._deprecated import keep_old_names
 from bicore.arguments import Relative
 from bicore.bilevel.problem import Learned, PerPoint
-from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
-from bicore.bilevel.solvers.linear import Cholesky, ConjugateGradient
+from bicore.bilevel.solvers.inner import LBFGS, Cholesky, ConjugateGradient, Newton, Ridge
 from bicore.bilevel.solvers.weights import Adam, ProjectedGradient
 
 __all__ = [

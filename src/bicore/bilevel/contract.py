@@ -206,7 +206,7 @@ class Engine(ABC):
 
     @property
     def operation_counts(self) -> Mapping[str, int]:
-        """Counts of fits and products, for display."""
+        """Counts of fits and iterations, for display."""
         return {}
 
     @abstractmethod

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,28 +37,23 @@ from bicore.kernels.tangent import fully_connected
 from bicore.runtime.clock import checkpoint
 from bicore.sparse import is_sparse
 
-
-def _standardise(base: Callable[[], Kernel]) -> Kernel:
-    return Standardised(base())
-
-
 #: The cosine: for sparse rows, and a candidate for rows of at least this many columns.
 COSINE, WIDE = "normalised linear", 100
 #: The kernel for a part of a problem, such as a batch of a stream.
 FOR_PART = "normalised ntk on standardised columns"
 #: Kernels compared on columns as given and on standardised columns.
-BASES: dict[str, Callable[[], Kernel]] = {
-    "exponential": Exponential,
-    "exponential with gamma 2/median distance": lambda: Exponential(sharpness=2.0),
-    "exponential with gamma 3/median distance": lambda: Exponential(sharpness=3.0),
-    "linear": Linear,
+BASES: dict[str, Kernel] = {
+    "exponential": Exponential(),
+    "exponential with gamma 2/median distance": Exponential(sharpness=2.0),
+    "exponential with gamma 3/median distance": Exponential(sharpness=3.0),
+    "linear": Linear(),
 }
 ON_STANDARDISED = " on standardised columns"
-KERNELS: dict[str, Callable[[], Kernel]] = {
+KERNELS: dict[str, Kernel] = {
     **BASES,
-    **{name + ON_STANDARDISED: partial(_standardise, base) for name, base in BASES.items()},
-    COSINE: lambda: Normalised(Linear()),
-    FOR_PART: lambda: Normalised(Standardised(fully_connected())),
+    **{name + ON_STANDARDISED: Standardised(base) for name, base in BASES.items()},
+    COSINE: Normalised(Linear()),
+    FOR_PART: Normalised(Standardised(fully_connected())),
 }
 #: The models that users may name, and base kernels for each; those of ``any`` depend on the data.
 MODELS: dict[str, tuple[str, ...]] = {
@@ -277,7 +272,7 @@ def choose_kernel(
             choice = choice or Choice(FOR_PART, fallback_reason=IN_PART)
         elif choice is None:
             choice = _compare(part, draw_rows(data, targets, size), targets.classes is not None)
-        return Chosen(KERNELS[choice.name](), choice)
+        return Chosen(KERNELS[choice.name], choice)
 
     return _replace_automatic(kernel, choose)
 
@@ -363,7 +358,7 @@ def compare_kernels(drawn: TrialRows, names: Sequence[str]) -> list[Trial]:
     for name in names:
         checkpoint()
         try:
-            kernel = KERNELS[name]().fit(drawn.rows)
+            kernel = KERNELS[name].fit(drawn.rows)
         except InputError:  # the squares of a column overflow
             continue
         gram = kernel.gram(torch.from_numpy(drawn.rows))

@@ -21,8 +21,7 @@ from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
-from bicore.bilevel.solvers.inner import InnerSolver, Solvers, solvers_for
-from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver, Solvers, solvers_for
 from bicore.coreset import Coreset
 from bicore.data import (
     Array,

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.problem import Problem, finite_objective
-from bicore.bilevel.solvers.inner import LBFGS, InnerProblem, InnerSolver, Newton, Ridge
-from bicore.bilevel.solvers.linear import Adaptive
+from bicore.bilevel.solvers.inner import LBFGS, Adaptive, InnerProblem, InnerSolver, Newton, Ridge
 from bicore.coreset import Coreset, mark_unverified
 from bicore.data import Array
 from bicore.errors import NumericalError

@@ -16,8 +16,19 @@ from torch import nn
 
 from bicore._deprecated import renamed_keywords
 from bicore.errors import InputError, check_name, check_type
-from bicore.kernels.activations import GELU, Activation, Erf, LeakyReLU, ReLU
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, Residual
+from bicore.kernels.architecture import (
+    GELU,
+    Activation,
+    Conv,
+    Dense,
+    Erf,
+    Flatten,
+    GlobalAverage,
+    Layer,
+    LeakyReLU,
+    ReLU,
+    Residual,
+)
 from bicore.kernels.tangent import TangentKernel
 
 #: Fix for a network without kernel.

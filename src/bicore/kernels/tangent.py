@@ -13,15 +13,16 @@ from torch import Tensor
 
 from bicore._deprecated import renamed_fields, renamed_keywords
 from bicore.errors import InputError, check_integer, check_name, check_number
-from bicore.kernels.activations import ReLU, overlap
 from bicore.kernels.architecture import (
     Conv,
     Dense,
     Flatten,
     GlobalAverage,
     Layer,
+    ReLU,
     Residual,
     State,
+    overlap,
     stride_of,
 )
 from bicore.kernels.base import Kernel, mirror
@@ -74,7 +75,7 @@ class TangentKernel(Kernel):
     Examples
     --------
     >>> from bicore.kernels.architecture import Dense
-    >>> from bicore.kernels.activations import ReLU
+    >>> from bicore.kernels.architecture import ReLU
     >>> from bicore.kernels import TangentKernel
     >>> kernel = TangentKernel([Dense(), ReLU(), Dense()])
     >>> kernel([[1.0, 0.0], [0.0, 1.0]]).round(4).tolist()

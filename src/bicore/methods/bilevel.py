@@ -43,8 +43,7 @@ from bicore.bilevel.prepare import (
     read_labels,
 )
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.solvers.inner import InnerSolver, Solvers
-from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver, Solvers
 from bicore.bilevel.solvers.weights import (
     ProjectedGradient,
     WeightMode,
@@ -54,8 +53,7 @@ from bicore.bilevel.solvers.weights import (
 )
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
-from bicore.bilevel.strategies.class_means import ClassMeans
-from bicore.bilevel.strategies.refining import Exchange
+from bicore.bilevel.strategies.refining import ClassMeans, Exchange
 from bicore.bilevel.verification import verify_coreset
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import (
@@ -781,7 +779,7 @@ class BilevelSelector(Selector, Proxy):
             reference=self.rule.compares,
             lean=rank_one_only,
             in_features=self.closed_form and binary and self.strategy.exact,
-            refining=self.strategy.refinement_cost(capacity, points, points),
+            refining=self.strategy.refinement_cost(capacity, points),
         )
 
     def plan(self, prepared: Prepared, size: int, seed: int) -> greedy.Plan:

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from bicore.arguments import as_size
 from bicore.bilevel.contract import Quantity
-from bicore.bilevel.posterior import PASSES_A_POINT, PREFETCH_WIDTH
+from bicore.bilevel.engines.ridge import PASSES_A_POINT, PREFETCH_WIDTH
 from bicore.bilevel.prepare import plan_memory
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor
 from bicore.kernels.building import MatrixForm
 from bicore.kernels.classical import Nystrom
 from bicore.methods.base import Selector
+from bicore.methods.baselines.base import KernelSpace, OverSpace
 from bicore.methods.baselines.covering import FacilityLocation
-from bicore.methods.baselines.spaces import KernelSpace, OverSpace
 from bicore.methods.bilevel import BilevelSelector
 from bicore.methods.quality_curve import UNKNOWN_SIZE
 from bicore.methods.variants import Reconstruction
@@ -126,7 +126,7 @@ def _bilevel_cost(
     plan = plan_memory(selector, data, outer, selector.memory(greedy_size, len(data)), runtime)
     rows = len(data) if outer is None else len(outer)
     depth = plan.width if plan.form is MatrixForm.FEATURES else rows
-    work = selector.strategy.refinement_cost(greedy_size, len(data), len(data), depth)
+    work = selector.strategy.refinement_cost(greedy_size, len(data), depth)
     numbers = float(len(data) * depth)
     passes = greedy_size + work.passes
     multiplication = _time_multiplication(runtime)

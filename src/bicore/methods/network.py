@@ -27,27 +27,14 @@ from bicore.errors import (
     unknown_name,
 )
 from bicore.methods.baselines.base import BaselineSelector, Job, PartialSelection
+from bicore.networks import problem
 from bicore.networks.loading import Reading, open_data
 from bicore.networks.observe import forward, output_columns
-from bicore.networks.problem import (
-    ConjugateGradients,
-    Criterion,
-    FlatModule,
-    InverseHessian,
-    Loaded,
-    NetworkProblem,
-    Pool,
-    QuasiNewton,
-    Rows,
-    Term,
-    Training,
-    no_term,
-)
 from bicore.runtime.context import Context, Runtime
 from bicore.runtime.threads import all_threads
 from bicore.types import Label, RandomState
 
-CRITERIA: dict[str, Criterion] = {
+CRITERIA: dict[str, problem.Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
     "squared": lambda outputs, y: (outputs - y).square().sum(1),
 }
@@ -110,15 +97,15 @@ class NetworkSelector(BaselineSelector):
 
     criterion: str | Callable[..., Tensor] = "cross-entropy"
     inner_reg: float = 1e-3
-    training: Training = field(default_factory=QuasiNewton)
-    inverse: InverseHessian = field(default_factory=ConjugateGradients)
+    training: problem.Training = field(default_factory=problem.QuasiNewton)
+    inverse: problem.InverseHessian = field(default_factory=problem.ConjugateGradients)
     curvature: str = "hessian"
     candidates: int | None = None
     first: str = "random"
     weighting: str = "uniform"
     optimiser: WeightOptimiser = field(default_factory=Adam)
-    inner_term: Term = field(default_factory=lambda: no_term)
-    outer_term: Term = field(default_factory=lambda: no_term)
+    inner_term: problem.Term = field(default_factory=lambda: problem.no_term)
+    outer_term: problem.Term = field(default_factory=lambda: problem.no_term)
 
     name = "bilevel on the network"
     needs_model = True
@@ -236,8 +223,8 @@ class _Fitted:
         given, self.outer = selector.criterion, self.pool
         if job.outer is not None:
             self.outer = _pool(given, module, replace(job, data=job.outer), None)
-        self.problem = NetworkProblem(
-            FlatModule(module),
+        self.problem = problem.NetworkProblem(
+            problem.FlatModule(module),
             given if callable(given) else CRITERIA[given],
             float(selector.inner_reg),
             selector.curvature == "gauss-newton",
@@ -287,7 +274,7 @@ class _Fitted:
         """Return dG/dw of the chosen points."""
         return self._gradient(self.places, self.chosen)
 
-    def _gradient(self, index: Tensor, rows: Pool) -> Tensor:
+    def _gradient(self, index: Tensor, rows: problem.Pool) -> Tensor:
         outer = self.problem.outer_gradient(self.theta, self.outer)
         direction = self.selector.inverse.solve(self._hessian_product, outer)
         slopes = self.problem.directional_slopes(self.theta, rows, direction)
@@ -323,14 +310,14 @@ def _copy_module(job: Job) -> nn.Module:
     return module.eval()
 
 
-def _pool(criterion: Any, module: nn.Module, job: Job, reading: Reading | None) -> Pool:
+def _pool(criterion: Any, module: nn.Module, job: Job, reading: Reading | None) -> problem.Pool:
     """Return all data, of the job or of a loader, with weights that sum to 1."""
     weights = (job.weights / job.weights.sum()).to(job.like)
     if reading is None:
         x = as_tensor(job.data.x).to(job.like)
-        return Rows(x, _targets(criterion, module, job, x), weights)
+        return problem.Rows(x, _targets(criterion, module, job, x), weights)
     first = reading.items([0]).to(job.like)
-    return Loaded(reading, _targets(criterion, module, job, first), weights, job.like)
+    return problem.Loaded(reading, _targets(criterion, module, job, first), weights, job.like)
 
 
 def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:

@@ -32,8 +32,12 @@ from bicore.files import FORMAT, read_state, refuse_damage, strip_prefix, write_
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows
-from bicore.moments.features.registry import AutomaticFeatures, as_feature_map
-from bicore.moments.features.saving import map_from_state, map_to_state
+from bicore.moments.features.registry import (
+    AutomaticFeatures,
+    as_feature_map,
+    map_from_state,
+    map_to_state,
+)
 from bicore.moments.moments import GONE, OLD_PRIORS, Moments, Prior, hold_out
 from bicore.numerics.linear_algebra import symmetric_product
 from bicore.runtime.threads import all_threads, single_thread

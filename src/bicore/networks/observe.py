@@ -299,15 +299,20 @@ def floats_of(module: nn.Module) -> Tensor:
     return next(floating, torch.empty(0))
 
 
-def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
-    """The module's output for one batch: a matrix with one line per row."""
+def apply_module(module: Callable[[Tensor], Any], part: Tensor) -> Any:
+    """Return what a module makes of a batch; errors name the shape of its rows."""
     try:
-        outputs = module(part)
-    except InputError:
+        return module(part)
+    except (InputError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError) as error:
         shape = tuple(part.shape[1:])
         raise InputError(f"the model cannot read rows of shape {shape}: {error}") from error
+
+
+def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
+    """The module's output for one batch: a matrix with one line per row."""
+    outputs = apply_module(module, part)
     tensor = isinstance(outputs, Tensor)
     if not tensor or outputs.dim() != 2 or len(outputs) != len(part):
         found = f"shape {tuple(outputs.shape)}" if tensor else type(outputs).__name__
@@ -336,13 +341,7 @@ class Embedder(nn.Module):
         like = floats_of(self.model)
         given = x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
         with record_layer(self.model, self.layer) as record:
-            try:
-                outputs = self.model(given)
-            except torch.cuda.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                shape = tuple(x.shape[1:])
-                raise InputError(f"the model cannot read rows of shape {shape}: {error}") from error
+            outputs = apply_module(self.model, given)
             taken = record.named if self.layer is not None else _embedding_of(record, outputs)
         if not torch.is_tensor(taken) or taken.shape[:1] != x.shape[:1]:
             found = tuple(taken.shape) if torch.is_tensor(taken) else type(taken).__name__

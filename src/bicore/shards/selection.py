@@ -26,8 +26,7 @@ from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import SINGLE_RANGE, check_scale
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments, Outer, as_inner_reg, check_room, refuse_bad_shares
-from bicore.moments.ridge import FeatureRows, FeatureState, to_host
-from bicore.moments.search import DRIFT, exchange_rows
+from bicore.moments.ridge import DRIFT, FeatureRows, FeatureState, exchange_rows, to_host
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Runtime
 from bicore.shards.counting import CountWork, FetchWork, PartCounts, PartRows, encode

@@ -14,7 +14,7 @@ from bicore._deprecated import renamed_keywords
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.moments.features import FeatureMap
-from bicore.moments.features.saving import map_from_state, map_to_state
+from bicore.moments.features.registry import map_from_state, map_to_state
 from bicore.moments.moments import Moments, Prior
 from bicore.shards.counting import PartCounts
 from bicore.types import PathLike

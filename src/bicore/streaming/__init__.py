@@ -3,10 +3,14 @@
 from bicore._deprecated import keep_old_names
 from bicore.streaming.merge_reduce import MergeReduce
 from bicore.streaming.moment_memory import MomentMemory
-from bicore.streaming.prototypes import Prototypes
 from bicore.streaming.registry import BUFFERS, as_buffer
 from bicore.streaming.replay import JointReplay, ReplayMemory
-from bicore.streaming.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
+from bicore.streaming.sampling import (
+    ClassBalancedReservoir,
+    GradientSampling,
+    Prototypes,
+    Reservoir,
+)
 from bicore.streaming.vcl import VariationalLearner, VariationalTraining
 
 __all__ = [

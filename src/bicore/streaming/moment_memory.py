@@ -19,8 +19,13 @@ from bicore.files import strip_prefix
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.base import WithConstant
 from bicore.moments.features.maps import Rows, Standardised
-from bicore.moments.features.registry import FAR, AutomaticFeatures, as_feature_map
-from bicore.moments.features.saving import map_from_state, map_to_state
+from bicore.moments.features.registry import (
+    FAR,
+    AutomaticFeatures,
+    as_feature_map,
+    map_from_state,
+    map_to_state,
+)
 from bicore.moments.moments import (
     DEFAULT_REG,
     OLD_PRIORS,
@@ -36,7 +41,7 @@ from bicore.moments.moments import (
     decay_weights,
     hold_out,
 )
-from bicore.moments.search import SEARCHES
+from bicore.moments.ridge import SEARCHES
 from bicore.runtime.context import Context, Runtime
 from bicore.streaming.base import Arrays, PathLike, State, as_context, read_columns, store_columns
 from bicore.streaming.buffer import MergingBuffer

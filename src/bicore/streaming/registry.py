@@ -14,8 +14,12 @@ from bicore.streaming.base import SelectingMemory
 from bicore.streaming.buffer import Buffer
 from bicore.streaming.merge_reduce import MergeReduce
 from bicore.streaming.moment_memory import MomentMemory
-from bicore.streaming.prototypes import Prototypes
-from bicore.streaming.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
+from bicore.streaming.sampling import (
+    ClassBalancedReservoir,
+    GradientSampling,
+    Prototypes,
+    Reservoir,
+)
 from bicore.types import RandomState
 
 #: The default number of slots of a merge-reduce buffer, as in the paper.

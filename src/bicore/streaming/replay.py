@@ -18,7 +18,7 @@ from bicore.errors import InputError
 from bicore.files import strip_prefix
 from bicore.methods.base import Selector, list_classes
 from bicore.moments.features import FeatureMap
-from bicore.moments.features.saving import map_from_state
+from bicore.moments.features.registry import map_from_state
 from bicore.moments.moments import OLD_PRIORS, Prior
 from bicore.networks.observe import Observed
 from bicore.runtime.context import Context, Runtime

@@ -170,9 +170,7 @@ class ImplicitEngine(ReweighableEngine):
     def fit(self) -> None:
         """Solve the inner problem from the last fit, then evaluate the outer objective."""
         fit = self.solvers.inner.solve(self._inner_problem(), self.alpha)
-        self.work.update(
-            fits=1, inner_iterations=fit.iterations, inner_products=fit.products, linear_products=0
-        )
+        self.work.update(fits=1, inner_iterations=fit.iterations, linear_iterations=0)
         self.alpha, self.fitted = fit.alpha, fit.predictions
         self.preconditioner = fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
@@ -222,7 +220,7 @@ class ImplicitEngine(ReweighableEngine):
         system = self._inner_problem().system(self.fitted, self.preconditioner)
         tolerance = GRADIENT_TOLERANCE[on_support.dtype]
         solved = self.solvers.linear.solve_range(system, on_support, tolerance)
-        self.work["linear_products"] += system.products
+        self.work["linear_iterations"] += solved.iterations
         return solved.z
 
     def weight_gradient(self) -> Tensor:

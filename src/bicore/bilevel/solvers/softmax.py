@@ -1,8 +1,10 @@
-"""Newton's method for the softmax cross-entropy on a CPU: NumPy arrays with one row per class.
+"""Newton's method with a line search, and its arithmetic for the softmax cross-entropy on a CPU.
 
-    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
-    r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
-    a step Δ solves (s I + A K) Δ = −r
+    minimise over α   Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),   h = K_SS α
+    r = w g + s α,   s = 2ρ,   a step Δ solves (s I + A K) Δ = −r
+
+The relative size of r says how well a fit is solved. For the softmax g = p − y and
+A_i = w_i (diag p_i − p_i p_iᵀ), in NumPy arrays with one row per class.
 
 A fit of some hundred points is thousands of small operations: their number and the cost of each
 call set the time. For a few points a solve is direct. Beyond, conjugate gradients run in float32 on
@@ -18,19 +20,23 @@ is small enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.newton import Fit, NewtonRun, Place
 from bicore.data import Array
 from bicore.errors import NumericalError
+from bicore.numerics.descent import NOISE, Trial, first_descent, step_lengths
 from bicore.numerics.linear_algebra import cholesky_factor
+from bicore.runtime.clock import checkpoint
 
+#: Maximum number of lengths of a line search.
+ATTEMPTS = 40
 #: A mean curvature below this share of the largest is raised to it, so that rounding is not
 #: amplified.
 PRECONDITIONER_FLOOR = 1e-4
@@ -53,6 +59,78 @@ GOES = 16
 MOST = 500
 #: Maximum number of Newton steps before the general solver is used.
 ITERATIONS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Coefficients α, the predictions h of the points, and the cost of the fit."""
+
+    alpha: Any
+    predictions: Any
+    residual: float
+    iterations: int
+    preconditioner: Any = None
+
+
+class Place(NamedTuple):
+    """Coefficients with their predictions and objective; for a softmax also the probabilities."""
+
+    alpha: Any
+    predictions: Any
+    objective: float
+    probabilities: Any = None
+
+
+class NewtonRun(ABC):
+    """One fit by Newton's method; subclasses implement the arithmetic."""
+
+    tolerance: float
+    #: Machine epsilon of the arithmetic.
+    eps: float
+    #: Passed on from one linear system to the next.
+    preconditioner: Any
+
+    @abstractmethod
+    def evaluate(self, alpha: Any, predictions: Any) -> Place:
+        """Evaluate the objective."""
+
+    @abstractmethod
+    def residual(self, place: Place) -> tuple[Any, float]:
+        """Return r and its size relative to the two terms that cancel in it."""
+
+    @abstractmethod
+    def step(self, place: Place, r: Any, size: float, tolerance: float) -> tuple[Any, Any] | None:
+        """Solve for Δ and KΔ; None if the system cannot be solved."""
+
+    def run(self, place: Place, iterations: int) -> tuple[Fit, bool]:
+        """Return the last fit, and whether it is solved."""
+        r, size = self.residual(place)
+        count = 0
+        while size > self.tolerance and count < iterations:
+            checkpoint()
+            # The forcing term keeps the fast convergence without solving early systems more exactly
+            # than needed.
+            found = self.step(place, r, size, min(0.1, max(size, 0.1 * self.tolerance)))
+            if found is None:
+                break
+            noise = NOISE * self.eps * abs(place.objective)
+            lower = first_descent(self._trials(place, r, *found), place.objective, noise)
+            if lower is None:
+                break  # the remaining descent is below the rounding of the objective
+            count += 1
+            previous, stalled = size, lower.objective >= place.objective
+            place = lower.point
+            r, size = self.residual(place)
+            if stalled and size >= previous:
+                break
+        fit = Fit(place.alpha, place.predictions, size, count, self.preconditioner)
+        return fit, size <= self.tolerance
+
+    def _trials(self, place: Place, r: Any, step: Any, moved: Any) -> Iterator[Trial[Place]]:
+        slope = min(float((r * moved).sum()), 0.0)
+        for length in step_lengths(1.0, ATTEMPTS):
+            trial = self.evaluate(place.alpha + length * step, place.predictions + length * moved)
+            yield Trial(trial, trial.objective, length * slope)
 
 
 class Preconditioner:
@@ -339,5 +417,4 @@ class SoftmaxFit(NewtonRun):
         if found is None:
             return None
         self.preconditioner = found.preconditioner
-        self.products += found.iterations + 1
         return found.z, found.image

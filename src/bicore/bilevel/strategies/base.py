@@ -22,8 +22,8 @@ from bicore.bilevel.contract import (
     Rule,
 )
 from bicore.bilevel.engines import choose, choose_reweighable
+from bicore.bilevel.engines.ridge import PASSES_A_POINT
 from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome, weights_outcome
-from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
 from bicore.coreset import Status, describe_early_end
@@ -187,16 +187,14 @@ class Strategy:
         """
         return size
 
-    def refinement_cost(
-        self, taken: int, points: int, outer: int, depth: int = 0
-    ) -> RefinementCost:
+    def refinement_cost(self, taken: int, points: int, depth: int = 0) -> RefinementCost:
         """Return the cost of refinement in addition to that of the greedy run.
 
         Parameters
         ----------
         taken : int
             Number of points that are taken at first.
-        points, outer : int
+        points : int
             Number of candidates, and of rows that measure the objective.
         depth : int
             Multiplications for one number of a product with the kernel matrix.
@@ -230,9 +228,7 @@ class RefiningStrategy(Strategy, ABC):
     refines = True
     ordered = False
 
-    def refinement_cost(
-        self, taken: int, points: int, outer: int, depth: int = 0
-    ) -> RefinementCost:
+    def refinement_cost(self, taken: int, points: int, depth: int = 0) -> RefinementCost:
         # The columns of all points, twice, and their products.
         return RefinementCost(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 

@@ -2,8 +2,27 @@
 
 A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
 than choosing the m points did; after a swap only the column of the point that joined is new.
-:mod:`bicore.bilevel.pool` has the formulas and the steps among a few points. Sets with more points
-than the kernel has features are in :mod:`bicore.bilevel.strategies.in_features`.
+
+The symbols are those of :mod:`bicore.moments.ridge`: t and q of a row, its residuals r and slopes
+h, and T and V between two rows. If a chosen row i leaves, with d = 1 − t_i, every row k outside has
+
+    t' = t + T²/d      q' = q + 2TV/d + q_i T²/d²      r' = r + T r_i/d
+    h' = h + T (h_i + 2 q_i r_i/d)/d + 2V r_i/d
+
+and the gain of adding it then is :func:`bicore.numerics.linear_algebra.exact_gain`. With a kernel,
+T = K'/ρ and V = K'DK'/ρ² for the posterior kernel K', so with Q = (K_SS + ρI)⁻¹ of the chosen
+points S and U = K[:, S] Q, a chosen row has d = ρQ_ii, q = (UᵀDU)_ii, r = ρα_i and h = 2(UᵀDr)_i,
+and T = U, V = K'DU/ρ. These steps use only operators that arrays and tensors share.
+
+Sets with more points than the kernel has features are in features: with the features Φ_S of the
+points, Σ = (Φ_SᵀΦ_S + ρI)⁻¹ and A = ΦᵀDΦ (p×p), the tables follow for every row from its features:
+
+    K' = ρ ΦΣΦᵀ      K'DK' = ρ² ΦΣAΣΦᵀ      K[:, S] Q = ΦΣΦ_Sᵀ      K'DU = ρ ΦΣAΣΦ_Sᵀ
+
+:mod:`bicore.moments.ridge` follows Σ, the fit and the diagonals when a point joins or leaves.
+Nothing of n·m numbers is held: a pass over all pairs multiplies blocks of rows by p×m matrices. The
+outer set enters by the triangular factor of its weighted rows, which are as many as features and
+targets together and have the same objective.
 
 Exchanges subtract numbers that are larger than the result by up to the condition of K_SS + ρI.
 Rounding of one matrix plays no part in that as long as everything comes from the same one, so the
@@ -16,30 +35,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.arguments import TIE
-from bicore.bilevel.pool import (
-    Limits,
-    Others,
-    Removals,
-    as_host_array,
-    nonzero_places,
-    others_of,
-    removals_of,
-)
 from bicore.bilevel.problem import Problem
 from bicore.data import Array
 from bicore.kernels.operators import Features, KernelOperator, RowSubset, parts, slices
-from bicore.moments.ridge import PairRows, RidgeRows
+from bicore.moments.moments import Outer
+from bicore.moments.ridge import FeatureRows, FeatureState, PairRows, RidgeRows, to_device
 from bicore.numerics.linear_algebra import (
     cholesky_factor,
+    exact_gain,
     row_products,
     tall_product,
     transposed_product,
@@ -47,6 +59,10 @@ from bicore.numerics.linear_algebra import (
 from bicore.runtime.clock import checkpoint
 from bicore.runtime.threads import all_threads
 
+#: Number of pairs computed together, so that they fit the cache of a core …
+CACHED_PAIRS = 1 << 14
+#: … and on a GPU, so that it is busy.
+DEVICE_PAIRS = 1 << 22
 #: Numbers of a stored matrix copied to float64 at a time.
 COPIED = 1 << 22
 #: Numbers in one block of the matrix of all exchanges.
@@ -59,6 +75,138 @@ WORSE = 100
 SCORED = 64
 #: Maximum number of pairs computed together for more rows.
 PAIRS = 1 << 17
+
+
+def as_host_array(values: Tensor) -> Any:
+    """Return an array that shares the memory of a CPU tensor; a GPU tensor stays as it is."""
+    return values if values.is_cuda else values.numpy()
+
+
+def nonzero_places(mask: Any) -> Any:
+    """Return the places of a mask, an array or tensor for each dimension."""
+    if isinstance(mask, Tensor):
+        return torch.nonzero(mask, as_tuple=True)
+    # np.nonzero is many times slower on a matrix
+    return np.unravel_index(np.flatnonzero(mask), mask.shape)
+
+
+@dataclass
+class Limits:
+    """Restrictions on exchanges."""
+
+    #: The rank of every point, by which ties are broken.
+    ranks: Sequence[int]
+    #: Number of chosen points, the first ones, that stay.
+    fixed: int = 0
+    #: The group of every point, within which exchanges are allowed. None: any two points.
+    groups: Array | None = None
+    #: Pairs of a leaving and a joining point that are not allowed.
+    excluded: set[tuple[int, int]] = field(default_factory=set)
+
+    def mask(self, gains: Any, joining: Array, leaving: list[int]) -> Any:
+        """Set the gains of exchanges that are not allowed to −∞, in place."""
+        gains[:, : self.fixed] = -torch.inf
+        if self.groups is not None:
+            across = self.groups[joining][:, None] != self.groups[leaving]
+            gains[torch.from_numpy(across) if isinstance(gains, Tensor) else across] = -torch.inf
+        for leaves, joins in self.excluded:
+            if leaves in leaving:
+                gains[np.flatnonzero(joining == joins), leaving.index(leaves)] = -torch.inf
+        return gains
+
+
+class Others(NamedTuple):
+    """Tables of rows outside: 1 + t, q, r next to h, and T and V with the chosen rows."""
+
+    divisor: Any
+    q: Any
+    both: Any
+    t: Any
+    v: Any
+
+
+class Removals:
+    """The effect of removing each chosen row, from 1 − t, q, and r next to h."""
+
+    def __init__(self, divisor: Any, q: Any, both: Any) -> None:
+        residuals, slopes = _halves(both)
+        self.inverse = 1 / divisor
+        self.q = q
+        step = residuals * self.inverse[:, None]
+        turn = (slopes + (2 * q)[:, None] * step) * self.inverse[:, None]
+        self.size = row_products(step, step)
+        self.skew = row_products(step, turn)
+        squares = row_products(residuals, residuals)
+        #: Increase of the objective when a row leaves.
+        self.costs = -exact_gain(row_products(slopes, residuals), q, squares, -divisor)
+        self.step = step.T
+        self.turn = turn.T
+
+    def swap_gains(self, others: Others) -> Any:
+        """Return the decrease of G for every pair of another row and a chosen one."""
+        on_device = isinstance(others.t, Tensor)
+        pairs = DEVICE_PAIRS if on_device else CACHED_PAIRS
+        height = max(1, pairs // max(1, others.t.shape[1]))
+        if len(others.t) <= height:
+            return self._block(others)
+        result = torch.empty_like(others.t) if on_device else np.empty_like(others.t)
+        for top in range(0, len(result), height):
+            checkpoint()
+            rows = slice(top, top + height)
+            result[rows] = self._block(Others(*(part[rows] for part in others)))
+        return result
+
+    def _block(self, some: Others) -> Any:
+        """Compute a block of pairs with as few passes over it as possible."""
+        t = some.t
+        residuals, slopes = _halves(some.both)
+        along = residuals @ self.step
+        # ⟨h', r'⟩
+        agreement = t * self.skew
+        agreement += slopes @ self.step
+        agreement += residuals @ self.turn
+        agreement *= t
+        agreement += row_products(slopes, residuals)[:, None]
+        moved = t * self.size
+        moved += along
+        # ‖r'‖²
+        along += moved
+        along *= t
+        along += row_products(residuals, residuals)[:, None]
+        moved *= some.v
+        moved *= 2
+        agreement += moved
+        # q'
+        scaled = t * self.inverse
+        energy = scaled * self.q
+        energy += some.v
+        energy += some.v
+        energy *= scaled
+        energy += some.q[:, None]
+        # 1 + t'
+        scaled *= t
+        scaled += some.divisor[:, None]
+        energy *= along
+        energy /= scaled
+        agreement -= energy
+        agreement /= scaled
+        agreement -= self.costs
+        return agreement
+
+
+def _halves(both: Any) -> tuple[Any, Any]:
+    outputs = both.shape[1] // 2
+    return both[:, :outputs], both[:, outputs:]
+
+
+def others_of(rows: RidgeRows, index: Any, own: Any) -> Others:
+    """Return the tables of some rows; ``own`` identifies the chosen ones."""
+    return Others(rows.divisor[index], rows.q[index], rows.both[index], *rows.pairs(index, own))
+
+
+def removals_of(rows: RidgeRows, index: slice) -> Removals:
+    """Return the effect of removing each of some chosen rows."""
+    return Removals(rows.divisor[index], rows.q[index], rows.both[index])
 
 
 class DoubleOperator:
@@ -492,3 +640,109 @@ def _border(table: Tensor, across: Tensor, others: Tensor, diagonal: Tensor) -> 
     table[count:, count:] = others
     table[count:, count:].add_(others.T).div_(2)
     table.diagonal()[count:] = diagonal
+
+
+class FeatureTerms:
+    """Features, targets and the outer objective, which exchanges do not change."""
+
+    def __init__(self, problem: Problem) -> None:
+        assert problem.train.feature_rows is not None
+        features = problem.train.feature_rows[1]
+        self.rho = problem.regulariser.rho(1)
+        self.device = features.device if features.is_cuda else None
+        self.features: Array = features.double().cpu().numpy()
+        self.targets: Array = problem.inner_targets.double().cpu().numpy()
+        few = problem.with_few_outer_rows()
+        assert few.cross.feature_rows is not None
+        root = few.outer_weights[:, None].double().sqrt()
+        outer, goals = few.cross.feature_rows[0], few.outer_targets
+        #: A few rows and targets with the objective of the outer set.
+        self.outer, self.goals = ((root * part.double()).cpu().numpy() for part in (outer, goals))
+        quadratic, linear = self.outer.T @ self.outer, self.outer.T @ self.goals
+        moments = Outer(quadratic, linear, float(np.vdot(self.goals, self.goals)))
+        self.state = FeatureState(moments, self.rho, self.device)
+
+    def objective(self, state: FeatureState) -> float:
+        """Compute G of a fit."""
+        outer, goals = (to_device(part, self.device) for part in (self.outer, self.goals))
+        missing = goals + outer @ state.both[:, : goals.shape[1]]
+        return float((missing * missing).sum())
+
+    def relative_residual(self, state: FeatureState, features: Array, targets: Array) -> float:
+        """Return the residual of the fit of W, relative to Φ_SᵀY_S."""
+        rows, goals = (to_device(part, self.device) for part in (features, targets))
+        model = -state.both[:, : goals.shape[1]]
+        return relative_residual(rows.T @ (goals - rows @ model) - self.rho * model, rows.T @ goals)
+
+
+class FeatureSet(ExchangeSet):
+    """A set of points represented by features."""
+
+    terms: FeatureTerms
+
+    def __init__(
+        self, problem: Problem, points: Sequence[int], terms: FeatureTerms | None = None
+    ) -> None:
+        self.problem = problem
+        self.points = list(points)
+        self.terms = terms or FeatureTerms(problem)
+        self.rho = self.terms.rho
+        own, targets = self.terms.features[self.points], self.terms.targets[self.points]
+        self.state = self.terms.state.refit(own, targets)
+        self.rows = FeatureRows(self.state, own, targets, np.ones(len(own), dtype=bool))
+        self.objective = self.terms.objective(self.state)
+        self.allowed = allowed_drift(self.terms.relative_residual(self.state, own, targets))
+
+    def with_points(self, points: Sequence[int]) -> FeatureSet:
+        return FeatureSet(self.problem, points, self.terms)
+
+    def removals(self) -> Removals:
+        return removals_of(self.rows, slice(None))
+
+    @cached_property
+    def _own(self) -> Any:
+        """The features of the points."""
+        return to_device(self.rows.features, self.terms.device)
+
+    def others(self, rows: Tensor | slice) -> Others:
+        checkpoint()
+        index = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        terms = self.terms
+        some = FeatureRows(self.state, terms.features[index], terms.targets[index])
+        return others_of(some, slice(None), self._own)
+
+    def pool(self, shortlist: Tensor | None = None) -> FeaturePool:
+        more = [] if shortlist is None else shortlist.tolist()
+        return FeaturePool(self, [*self.points, *more])
+
+
+class FeaturePool(ExchangePool):
+    """The pool of a set represented by features."""
+
+    terms: FeatureTerms
+    rows: FeatureRows
+
+    def __init__(self, chosen: FeatureSet, points: list[int]) -> None:
+        super().__init__(chosen, points)
+        inside = np.arange(len(points)) < self.size
+        features, targets = self.terms.features[points], self.terms.targets[points]
+        self.rows = FeatureRows(chosen.state.copy(), features, targets, inside)
+
+    @property
+    def drift(self) -> float:
+        rows, size = self.rows, self.size
+        return self.terms.relative_residual(rows.state, rows.features[:size], rows.targets[:size])
+
+    def _evaluate(self, place: int) -> float:
+        return self.terms.objective(self.rows.state)
+
+
+def fit_set(problem: Problem, points: Sequence[int], terms: Any = None) -> ExchangeSet:
+    """Fit some points, in features if the kernel has fewer features than points.
+
+    ``terms`` are those of another set of the problem.
+    """
+    features = problem.train.feature_rows
+    if features is not None and features[1].shape[1] < len(points):
+        return FeatureSet(problem, points, terms if isinstance(terms, FeatureTerms) else None)
+    return MatrixSet(problem, points, terms if isinstance(terms, SharedTerms) else None)

@@ -18,8 +18,13 @@ from bicore.arguments import step_rng
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
-from bicore.methods.baselines.base import Job, PartialSelection
-from bicore.methods.baselines.spaces import SHARES, PerClassRule, squared_distances_to
+from bicore.methods.baselines.base import (
+    SHARES,
+    Job,
+    PartialSelection,
+    PerClassRule,
+    squared_distances_to,
+)
 from bicore.runtime.clock import checkpoint, without_time_limit
 
 #: Stream number of the draw of the summed rows, different from other draws of the seed.

@@ -37,8 +37,8 @@ import torch
 from torch import Tensor
 
 from bicore.arguments import argmin_by_id
+from bicore.bilevel.engines.ridge import allowed_rounding, check_variance, posterior_of
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
-from bicore.bilevel.posterior import allowed_rounding, check_variance, posterior_of
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.coreset import Status
 from bicore.data import Array
@@ -53,8 +53,7 @@ from bicore.errors import (
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Features, Gram, KernelOperator, split_rows
 from bicore.kernels.scaling import check_diagonal
-from bicore.methods.baselines.base import Job, PartialSelection
-from bicore.methods.baselines.spaces import OverSpace, Space
+from bicore.methods.baselines.base import Job, OverSpace, PartialSelection, Space
 from bicore.numerics.descent import cap_weights, spectral_length, step_lengths, suffices
 from bicore.numerics.linear_algebra import (
     cholesky_factor,

@@ -19,8 +19,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError, check_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import KernelOperator
-from bicore.methods.baselines.base import Job, PartialSelection
-from bicore.methods.baselines.spaces import OverSpace, PerClassRule, Space
+from bicore.methods.baselines.base import Job, OverSpace, PartialSelection, PerClassRule, Space
 from bicore.numerics.linear_algebra import jittered_cholesky
 
 #: Correlations below this share of ‖L‖·‖g_i‖ (for a step, of ‖L‖²) are rounding.

@@ -24,6 +24,7 @@ from bicore.files import fingerprint
 from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
 from bicore.moments.features.base import AT_ONCE, FeatureMap, ShapedMap, as_rows, to_tensor
+from bicore.networks.observe import apply_module
 
 #: A relu halves the mean square of its input; this factor compensates (He's initialisation).
 RELU_GAIN = math.sqrt(2)
@@ -150,13 +151,7 @@ class Embedded(ShapedMap):
     def _map(self, rows: Tensor) -> Tensor:
         module = self._cache(rows.device, lambda: _on_device(self.module, rows.device))
         floating = (value.dtype for value in module.parameters() if value.is_floating_point())
-        try:
-            found = module(rows.to(next(floating, rows.dtype)))
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise InputError(
-                f"the module cannot read rows of shape {tuple(rows.shape[1:])}: {error}; give rows "
-                "in the shape it was trained on."
-            ) from error
+        found = apply_module(module, rows.to(next(floating, rows.dtype)))
         if not torch.is_tensor(found) or found.is_complex() or found.shape[:1] != rows.shape[:1]:
             got = f"shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
             raise InputError(
