@@ -13,7 +13,7 @@ from bicore.bilevel import PerPoint
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.solvers.inner import Adaptive
-from bicore.bilevel.solvers.weights import ProjectedGradient
+from bicore.bilevel.weights import ProjectedGradient
 from bicore.coreset import Status
 from bicore.losses import CustomLoss, Logistic, SquaredError
 from bicore.methods import FacilityLocation, KCenter, KMeansPlusPlus

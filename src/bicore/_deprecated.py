@@ -42,7 +42,7 @@ bilevel bilevel.problem Constant
 bilevel bilevel.regularisation Automatic
 bilevel bilevel.contract FirstOrder Gain Gradient ReducibleLoss Rule
 bilevel bilevel.solvers.inner Adaptive
-bilevel bilevel.solvers.weights WeightMode
+bilevel bilevel.weights WeightMode
 evaluate evaluate.comparison Comparison findings_of Grid Stream StreamComparison
 evaluate evaluate.models as_judge JUDGES LogisticJudge NearestJudge Sample
 evaluate evaluate.pools make_pools

@@ -22,8 +22,8 @@ from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.prepare import read_labels
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver
-from bicore.bilevel.solvers.weights import WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Strategy, UnsetStrategy
+from bicore.bilevel.weights import WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, check_integer, shown

@@ -5,8 +5,8 @@ import pytest
 
 from bicore import Dataset, Runtime
 from bicore.bilevel import Adam, Learned, PerPoint, ProjectedGradient
-from bicore.bilevel.solvers import weights as solver
-from bicore.bilevel.solvers.weights import WeightOptimiser
+from bicore.bilevel import weights as solver
+from bicore.bilevel.weights import WeightOptimiser
 from bicore.coreset import Status
 from bicore.kernels import RBF
 from bicore.methods import Batches

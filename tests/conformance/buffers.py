@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bicore.bilevel.solvers.weights import ProjectedGradient
+from bicore.bilevel.weights import ProjectedGradient
 from bicore.kernels import RBF
 from bicore.methods import Herding, KCenter
 from bicore.methods.registry import greedy_selector

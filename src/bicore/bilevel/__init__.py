@@ -7,7 +7,7 @@ from bicore._deprecated import keep_old_names
 from bicore.arguments import Relative
 from bicore.bilevel.problem import Learned, PerPoint
 from bicore.bilevel.solvers.inner import LBFGS, Cholesky, ConjugateGradient, Newton, Ridge
-from bicore.bilevel.solvers.weights import Adam, ProjectedGradient
+from bicore.bilevel.weights import Adam, ProjectedGradient
 
 __all__ = [
     "LBFGS",

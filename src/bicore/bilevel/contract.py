@@ -63,7 +63,7 @@ class Requirements:
     closed_form: bool
     #: Whether the exact objective of every exchange and removal is needed too.
     exact: bool = False
-    #: Whether the weights of chosen points change; only a :class:`ReweighableEngine` supports that.
+    #: Whether the weights of chosen points change; only ``ImplicitEngine`` supports that.
     reweighs: bool = False
     #: Whether every step takes the best open points, starting with an empty coreset, so that steps
     #: can be recorded.
@@ -282,37 +282,6 @@ class ListedEngine(Engine):
     @abstractmethod
     def build(cls, problem: Problem, requirements: Requirements) -> Self:
         """Return the engine for a problem, without chosen points."""
-
-
-class ReweighableEngine(ListedEngine):
-    """An engine whose points can have any weights, so that these can be optimised."""
-
-    #: Weights of the chosen points.
-    weights: Tensor
-    #: Predictions of the outer set by the fit.
-    predictions: Tensor
-
-    @abstractmethod
-    def extend(self, points: Sequence[int], weights: Sequence[float] | None = None) -> None:
-        """Add points, with weight 1 by default."""
-
-    def positive_points(self) -> tuple[Array, Array]:
-        """Return the points of positive weight and their weights."""
-        weights = self.weights.double().cpu().numpy()
-        kept = weights > 0
-        return np.array(self.chosen, dtype=np.int64)[kept], weights[kept]
-
-    @abstractmethod
-    def reweigh(self, weights: Tensor) -> None:
-        """Give the chosen points other weights and fit again."""
-
-    @abstractmethod
-    def weight_gradient(self) -> Tensor:
-        """Compute ∂G/∂w of the chosen points."""
-
-    @abstractmethod
-    def joint_gradient(self) -> Tensor:
-        """Compute ∂G/∂w of the chosen points, and ∂G/∂ρ as the last entry."""
 
 
 class DeviceChooser:

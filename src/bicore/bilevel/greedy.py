@@ -14,7 +14,7 @@ import numpy as np
 
 from bicore.arguments import Start, in_id_order, step_rng
 from bicore.bilevel.contract import Engine, Rule, StepOptions
-from bicore.bilevel.solvers.weights import WeightUpdater
+from bicore.bilevel.weights import WeightUpdater
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array, Targets
 from bicore.errors import InputError, check_integer

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from bicore.arguments import in_id_order
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.contract import Quantity, RefinementCost, Requirements, ReweighableEngine
+from bicore.bilevel.contract import Quantity, RefinementCost
 from bicore.bilevel.engines import choose_reweighable
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.outer_targets import OuterTargets
@@ -199,17 +200,9 @@ class Prepared:
         words = "|".join(map(repr, (*own, outer, *more)))
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
-    def fit(
-        self,
-        points: Sequence[int],
-        weights: Sequence[float] | None = None,
-        needed: Quantity = Quantity.GRADIENT,
-    ) -> ReweighableEngine:
+    def fit(self, points: Sequence[int], weights: Sequence[float] | None = None) -> ImplicitEngine:
         """Fit the model on points with weights."""
-        requirements = Requirements(
-            len(points), frozenset({needed}), closed_form=False, solvers=self.solvers
-        )
-        engine = choose_reweighable(self.problem, requirements)
+        engine = choose_reweighable(self.problem, len(points), self.solvers)
         if points:
             engine.extend(points, weights)
         return engine
@@ -222,7 +215,7 @@ class Prepared:
             eligible = in_id_order(points, self.data.ids)
             points = rng.choice(eligible, REFERENCE_POINTS, replace=False)
         weights = scale_to_mean_one(self.data.weights[points])
-        return self.fit(points.tolist(), weights.tolist(), Quantity.LOSS).quantity(Quantity.LOSS)
+        return self.fit(points.tolist(), weights.tolist()).quantity(Quantity.LOSS)
 
 
 def prepare(

@@ -20,16 +20,9 @@ import torch
 from bicore._deprecated import renamed_keywords
 from bicore.arguments import First, Start, as_seed, in_id_order, read_initial
 from bicore.bilevel import greedy
-from bicore.bilevel.contract import (
-    RULES,
-    Gain,
-    Gradient,
-    Quantity,
-    Requirements,
-    ReweighableEngine,
-    Rule,
-)
+from bicore.bilevel.contract import RULES, Gain, Gradient, Quantity, Requirements, Rule
 from bicore.bilevel.engines import choose, choose_reweighable, is_supported
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.kernel_choice import mark_automatic, model_of, needs_choice, notes_of, trials_of
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
@@ -44,17 +37,17 @@ from bicore.bilevel.prepare import (
 )
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver, Solvers
-from bicore.bilevel.solvers.weights import (
+from bicore.bilevel.strategies import STRATEGIES
+from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
+from bicore.bilevel.strategies.refining import ClassMeans, Exchange
+from bicore.bilevel.verification import verify_coreset
+from bicore.bilevel.weights import (
     ProjectedGradient,
     WeightMode,
     WeightOptimiser,
     WeightUpdater,
     as_reweighable,
 )
-from bicore.bilevel.strategies import STRATEGIES
-from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
-from bicore.bilevel.strategies.refining import ClassMeans, Exchange
-from bicore.bilevel.verification import verify_coreset
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import (
     Array,
@@ -668,9 +661,8 @@ class BilevelSelector(Selector, Proxy):
         requirements = self.requirements(plan.size, not start.points, prepared.solvers)
         weight_updater = None
         if requirements.reweighs:
-            weight_updater = WeightUpdater(
-                choose_reweighable(problem, requirements), self.optimiser
-            )
+            reweighable = choose_reweighable(problem, plan.size, prepared.solvers)
+            weight_updater = WeightUpdater(reweighable, self.optimiser)
         engine = choose(problem, requirements) if weight_updater is None else weight_updater.engine
         run = greedy.Run(engine, rule, plan, clock, line, weight_updater)
         assembly = Assembly(problem, requirements, run, start, request.size, clock)
@@ -872,7 +864,7 @@ class BilevelSelector(Selector, Proxy):
         start: Start,
         seed: RandomState,
         runtime: Runtime | None,
-    ) -> Iterator[tuple[Prepared, ReweighableEngine, Clock]]:
+    ) -> Iterator[tuple[Prepared, ImplicitEngine, Clock]]:
         """Fit the model on weighted points; inside the block the runtime and its clock apply."""
         runtime = runtime or Runtime()
         count, clock = len(start.points), Clock(runtime.max_seconds)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bicore.bilevel.greedy import AtMost
-from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Greedy
+from bicore.bilevel.weights import WeightMode
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, Task
 from bicore.errors import LargeDataWarning

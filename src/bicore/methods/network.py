@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bicore._deprecated import renamed_keywords
 from bicore.arguments import First, argmin_by_id, step_rng
-from bicore.bilevel.solvers.weights import Adam, WeightMode, WeightOptimiser
+from bicore.bilevel.weights import Adam, WeightMode, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import (

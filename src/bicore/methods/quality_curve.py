@@ -13,8 +13,8 @@ from bicore.arguments import as_seed, as_size, coreset_or_none, in_id_order
 from bicore.bilevel.engines import choose
 from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
-from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Greedy
+from bicore.bilevel.weights import WeightMode
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError, check_number

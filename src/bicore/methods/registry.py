@@ -8,7 +8,7 @@ from typing import Any
 
 from bicore._deprecated import renamed_keywords
 from bicore.bilevel.problem import PerPoint
-from bicore.bilevel.solvers.weights import Adam
+from bicore.bilevel.weights import Adam
 from bicore.errors import InputError, check_name, unknown_option
 from bicore.methods.base import Selector
 from bicore.methods.baselines import simple

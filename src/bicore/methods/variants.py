@@ -16,9 +16,9 @@ from bicore.bilevel.greedy import Run
 from bicore.bilevel.kernel_choice import needs_choice, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.verification import Verification, verify_objective
+from bicore.bilevel.weights import WeightMode
 from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Array, Dataset, scale_below_one
 from bicore.errors import InputError, check_integer, check_number

@@ -7,17 +7,17 @@ write a file with a :class:`bicore.bilevel.contract.ListedEngine` and name it he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Engine, ListedEngine, Quantity, Requirements, ReweighableEngine
+from bicore.bilevel.contract import Engine, ListedEngine, Quantity, Requirements
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.recorded_softmax import RecordedSoftmaxEngine
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Problem
+from bicore.bilevel.solvers.inner import Solvers
 
 
 class JointEngine(Engine):
@@ -77,8 +77,8 @@ def choose(problem: Problem, requirements: Requirements) -> Engine:
     raise LookupError(f"no engine supports {requirements}")
 
 
-def choose_reweighable(problem: Problem, requirements: Requirements) -> ReweighableEngine:
+def choose_reweighable(problem: Problem, capacity: int, solvers: Solvers) -> ImplicitEngine:
     """Return an engine of the table whose weights may change, without chosen points."""
-    return cast(
-        ReweighableEngine, choose(problem, replace(requirements, reweighs=True, exact=False))
-    )
+    needs = ImplicitEngine.supported_quantities
+    requirements = Requirements(capacity, needs, False, reweighs=True, solvers=solvers)
+    return cast(ImplicitEngine, choose(problem, requirements))

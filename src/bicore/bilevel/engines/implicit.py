@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Quantity, Requirements, ReweighableEngine
+from bicore.bilevel.contract import ListedEngine, Quantity, Requirements
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, Solvers
 from bicore.bilevel.solvers.softmax import Preconditioner
+from bicore.data import Array
 from bicore.kernels.operators import slices
 
 #: Number of columns of the matrix read together, to bound the memory of a copy.
@@ -94,8 +96,8 @@ class Support:
         self.indices = [self.indices[place] for place in places]
 
 
-class ImplicitEngine(ReweighableEngine):
-    """The general engine, for problems that the others do not support."""
+class ImplicitEngine(ListedEngine):
+    """The general engine, for problems that the others do not support, and for weighted points."""
 
     supported_quantities = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
     cheap_steps = False
@@ -152,7 +154,14 @@ class ImplicitEngine(ReweighableEngine):
         self.alpha = self.alpha[kept]
         self.fit()
 
+    def positive_points(self) -> tuple[Array, Array]:
+        """Return the points of positive weight and their weights."""
+        weights = self.weights.double().cpu().numpy()
+        kept = weights > 0
+        return np.array(self.chosen, dtype=np.int64)[kept], weights[kept]
+
     def reweigh(self, weights: Tensor) -> None:
+        """Give the chosen points other weights and fit again."""
         self.weights = weights
         self.fit()
 
@@ -224,9 +233,11 @@ class ImplicitEngine(ReweighableEngine):
         return solved.z
 
     def weight_gradient(self) -> Tensor:
+        """Compute ∂G/∂w of the chosen points."""
         return self.joint_gradient()[:-1]
 
     def joint_gradient(self) -> Tensor:
+        """Compute ∂G/∂w of the chosen points, and ∂G/∂ρ as the last entry."""
         # Only the chosen points matter: no product over all training points.
         support, problem = self.support, self.problem
         on_support = support.outer @ problem.outer_gradient(self.predictions)

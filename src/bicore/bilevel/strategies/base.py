@@ -12,20 +12,13 @@ import torch
 from torch import Tensor
 
 from bicore.arguments import Start, ranks_of
-from bicore.bilevel.contract import (
-    Gain,
-    Gradient,
-    Quantity,
-    RefinementCost,
-    Requirements,
-    ReweighableEngine,
-    Rule,
-)
+from bicore.bilevel.contract import Gain, Gradient, RefinementCost, Requirements, Rule
 from bicore.bilevel.engines import choose, choose_reweighable
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import PASSES_A_POINT
 from bicore.bilevel.greedy import Outcome, Plan, Run, unrefined_outcome, weights_outcome
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.weights import WeightOptimiser, as_reweighable
+from bicore.bilevel.weights import WeightOptimiser, as_reweighable
 from bicore.coreset import Status, describe_early_end
 from bicore.data import Array
 from bicore.errors import TimeLimitError, check_integer
@@ -79,11 +72,9 @@ class Assembly:
             self.details["effort"] = dict(self.run.engine.operation_counts)
         return outcome
 
-    def reweighable(self, points: Sequence[int]) -> ReweighableEngine:
+    def reweighable(self, points: Sequence[int]) -> ImplicitEngine:
         """Return an engine with these points, whose weights may change."""
-        needs = frozenset({Quantity.GRADIENT})
-        requirements = replace(self.requirements, capacity=len(points), needs=needs)
-        engine = choose_reweighable(self.problem, requirements)
+        engine = choose_reweighable(self.problem, len(points), self.requirements.solvers)
         engine.extend(points)
         return engine
 

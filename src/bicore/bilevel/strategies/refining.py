@@ -26,7 +26,8 @@ from torch.nn.functional import softplus
 
 from bicore._deprecated import renamed_fields
 from bicore.arguments import TIE, step_rng
-from bicore.bilevel.contract import RefinementCost, ReweighableEngine
+from bicore.bilevel.contract import RefinementCost
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.strategies.base import Assembly, RefiningStrategy
 from bicore.bilevel.strategies.exact import PAIRS, ExchangePool, Limits, fit_set
@@ -88,7 +89,7 @@ class SparseWeights:
     m weights are positive. The first ``fixed`` points keep weight 1.
     """
 
-    def __init__(self, engine: ReweighableEngine, size: int, fixed: int, largest: float) -> None:
+    def __init__(self, engine: ImplicitEngine, size: int, fixed: int, largest: float) -> None:
         self.engine = engine
         self.size = size
         self.fixed = fixed

@@ -10,7 +10,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import ReweighableEngine
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.errors import check_number, check_settings
 from bicore.numerics.descent import ProjectedDescent, Reweighable, until_time_limit
 from bicore.runtime.clock import Clock, without_time_limit
@@ -36,7 +36,7 @@ class WithRegulariser:
     ∂G/∂ρ then has the scale of a weight's gradient, and one optimiser serves both.
     """
 
-    def __init__(self, engine: ReweighableEngine) -> None:
+    def __init__(self, engine: ImplicitEngine) -> None:
         self.engine = engine
         self.start = engine.problem.regulariser.value
         self.weights = torch.cat([engine.weights, engine.weights.new_ones(1)])
@@ -59,7 +59,7 @@ class WithRegulariser:
         self.engine.reweigh(weights[:-1])
 
 
-def as_reweighable(engine: ReweighableEngine) -> Reweighable:
+def as_reweighable(engine: ImplicitEngine) -> Reweighable:
     """Return the state to optimise: the engine, or the engine with ρ if that is learned."""
     return WithRegulariser(engine) if engine.problem.regulariser.learned else engine
 
@@ -219,7 +219,7 @@ class Adam(WeightOptimiser):
 class WeightUpdater:
     """Optimises the weights of an engine, and removes points whose weight reaches zero."""
 
-    engine: ReweighableEngine
+    engine: ImplicitEngine
     optimiser: WeightOptimiser
 
     def update(self, clock: Clock, final: bool = False) -> None:
