@@ -16,7 +16,7 @@ from torch.func import grad
 
 from benchmarks.common import device_seconds
 from bicore import Dataset, Runtime
-from bicore.bilevel.prepare import EngineMemory, prepare
+from bicore.bilevel.prepare import prepare
 from bicore.methods.network import CRITERIA
 from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients
@@ -68,7 +68,7 @@ def _proxy_step(x: Any, y: Any, size: int) -> Callable[[], Any]:
     selector = greedy_selector(kernel="ntk", loss="cross-entropy", inner_reg=1.0)
     runtime = Runtime(device="cpu", threads=1)
     data = Dataset(x.reshape(POOL, -1), y)
-    prepared = prepare(selector, data, None, EngineMemory(size), 0, runtime)
+    prepared = prepare(selector, data, None, size, 0, runtime)
     engine = prepared.fit(list(range(size)))
 
     def step() -> Any:

@@ -18,7 +18,7 @@ import bicore
 from bicore import BilevelSelector, Dataset, InputError, Runtime
 from bicore.bilevel.contract import Engine, Quantity
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.prepare import EngineMemory, Prepared, prepare
+from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.problem import Problem
 from bicore.kernels.architecture import Conv, Dense, ReLU, Residual
 from bicore.losses import CustomLoss
@@ -73,7 +73,7 @@ def prepare_selector(
 ) -> Prepared:
     """What a selector would work on."""
     where = runtime or Runtime(device="cpu")
-    return prepare(selector, data, outer, EngineMemory(len(data)), seed, where)
+    return prepare(selector, data, outer, len(data), seed, where)
 
 
 def problem_of(

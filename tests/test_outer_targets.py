@@ -7,7 +7,7 @@ import torch
 from bicore import Dataset, InputError, Runtime, select
 from bicore.bilevel import outer_targets
 from bicore.bilevel.outer_targets import Smoothed
-from bicore.bilevel.prepare import EngineMemory, prepare
+from bicore.bilevel.prepare import prepare
 from bicore.bilevel.strategies.refining import Exchange
 from bicore.kernels import RBF
 from bicore.methods import bilevel
@@ -20,7 +20,7 @@ QUIET = Runtime(device="cpu", progress=False)
 
 def set_up(x, y, targets, outer=None, **options):
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=targets, **options)
-    return prepare(selector, Dataset(x, y), outer, EngineMemory(5), 0, QUIET)
+    return prepare(selector, Dataset(x, y), outer, 5, 0, QUIET)
 
 
 def points(n=40, seed=0):
@@ -62,7 +62,7 @@ def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
     order = np.random.default_rng(1).permutation(len(x))
     data = Dataset(x[order], y[order], ids=order)
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=Smoothed(1.0, 0.0))
-    other = prepare(selector, data, None, EngineMemory(5), 0, QUIET).problem.outer_targets[:, 0]
+    other = prepare(selector, data, None, 5, 0, QUIET).problem.outer_targets[:, 0]
     assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_contradicted_labels_stay_candidates_if_held_out_points_need_them():
     wrong[::8] = 1 - wrong[::8]
     selector = greedy_selector(kernel=KERNEL, inner_reg=0.1, smooth_labels=True)
     data = Dataset(x[order], wrong[order], ids=order)
-    other = prepare(selector, data, None, EngineMemory(5), 0, QUIET)
+    other = prepare(selector, data, None, 5, 0, QUIET)
     expected = set_up(x, wrong, True).contradicted
     assert expected.any()
     assert other.contradicted.tolist() == expected[order].tolist()

@@ -19,7 +19,7 @@ from bicore import Dataset, NumericalError, NumericalWarning, Runtime
 from bicore.bilevel import LBFGS, Newton, PerPoint, Ridge, verification
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.engines.ridge import RidgeEngine, allowed_rounding, check_variance
-from bicore.bilevel.prepare import EngineMemory, prepare
+from bicore.bilevel.prepare import prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
 from bicore.coreset import Coreset, Status, mark_unverified
@@ -657,7 +657,7 @@ def test_an_objective_that_is_not_of_the_points_is_replaced(points, loss, memory
     runtime = Runtime("cpu", memory=memory)
     selector = greedy_selector(RBF(0.1), loss=loss, inner_reg=0.1)
     for outer in (None, judge):
-        prepared = prepare(selector, data, outer, EngineMemory(5), 0, runtime)
+        prepared = prepare(selector, data, outer, 5, 0, runtime)
         chosen = list(range(points))
         engine = prepared.fit(chosen, [0.5 + place for place in chosen])
         weights = engine.weights.double().numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bicore.arguments import in_id_order
 from bicore.bilevel import kernel_choice
-from bicore.bilevel.contract import Quantity, RefinementCost
+from bicore.bilevel.contract import Quantity, RefinementCost, Rule
 from bicore.bilevel.engines import choose_reweighable
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
@@ -23,6 +23,8 @@ from bicore.bilevel.outer_targets import OuterTargets
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver, Solvers, solvers_for
+from bicore.bilevel.strategies.base import Strategy
+from bicore.bilevel.weights import WeightMode
 from bicore.coreset import Coreset
 from bicore.data import (
     Array,
@@ -86,6 +88,9 @@ class Proxy:
     loss: Loss
     outer_loss: Loss | None
     inner_reg: Regulariser
+    weighting: WeightMode
+    rule: Rule
+    strategy: Strategy
     task: Task
     classes: tuple[Any, ...] | None
     inner: InnerSolver | None
@@ -128,24 +133,6 @@ class Proxy:
             return self.kernel
         targets, _ = read_labels(self, data, None)
         return kernel_choice.choose_kernel(self.kernel, data, targets, size, previous)
-
-
-@dataclass(frozen=True)
-class EngineMemory:
-    """The memory of an engine in addition to the kernel matrix."""
-
-    #: Maximum number of points.
-    capacity: int
-    #: Number of matrices of n × capacity at a time.
-    factors: int = 1
-    #: Whether the rule compares with a fit of all points.
-    reference: bool = False
-    #: Whether kernels with features need no such matrix.
-    lean: bool = False
-    #: Whether refinement needs none either if there are more points than features.
-    in_features: bool = False
-    #: Additional memory of the strategy.
-    refining: RefinementCost = field(default_factory=RefinementCost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,18 +209,22 @@ def prepare(
     proxy: Proxy,
     data: Dataset,
     outer: Dataset | None,
-    memory: EngineMemory,
+    capacity: int,
     seed: int,
     runtime: Runtime,
+    searches: bool = True,
 ) -> Prepared:
-    """Check the input, encode it and build the problem."""
+    """Check the input, encode it and build the problem.
+
+    Memory is reserved for engines of ``capacity`` points; without ``searches`` for one fit.
+    """
     targets, outer_targets = read_labels(proxy, data, outer)
     weights = data.weights
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
     by_id = in_id_order(np.arange(len(data)), data.ids)
     in_order = bool((np.diff(data.ids) > 0).all())
     kernel = proxy.kernel_with_intercept.fit(data.x if in_order else data.x[by_id])
-    reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
+    reserve = _reserve(proxy, capacity, searches, data, outer, targets, outputs, runtime)
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
@@ -314,12 +305,12 @@ def _sample_outer_rows(problem: Problem, by_id: Array, seed: int) -> Problem:
 
 
 def plan_memory(
-    proxy: Proxy, data: Dataset, outer: Dataset | None, memory: EngineMemory, runtime: Runtime
+    proxy: Proxy, data: Dataset, outer: Dataset | None, capacity: int, runtime: Runtime
 ) -> OperatorPlan:
     """Return how :func:`prepare` would store the kernel matrix, without allocating it."""
     targets, _ = read_labels(proxy, data, outer)
     outputs = _losses(proxy, targets, data.weights > 0)[2]
-    reserve = _reserve(proxy, memory, data, outer, targets, outputs, runtime)
+    reserve = _reserve(proxy, capacity, True, data, outer, targets, outputs, runtime)
     kernel = proxy.kernel_with_intercept.fit(data.x)
     return plan_operators(kernel, data.x, 0 if outer is None else len(outer), reserve, runtime)
 
@@ -342,7 +333,8 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
 
 def _reserve(
     proxy: Proxy,
-    memory: EngineMemory,
+    capacity: int,
+    searches: bool,
     data: Dataset,
     outer: Dataset | None,
     targets: Targets,
@@ -355,26 +347,33 @@ def _reserve(
     """
     rows = len(data) + (0 if outer is None else len(outer))
     outputs = proxy.smooth_labels.outputs(outputs, targets.classes is None)
-    width = max(memory.capacity, SUBSET_SIZE if proxy.inner_reg.automatic else 0)
+    automatic, uniform = proxy.inner_reg.automatic, proxy.weighting is WeightMode.UNIFORM
+    width = max(capacity, SUBSET_SIZE if automatic else 0)
     vectors = 8 * rows * outputs * 8
     squares = 3 * width * width * runtime.itemsize
-    factor = rows * width * runtime.itemsize * memory.factors
-    if memory.reference:
+    factor = rows * width * runtime.itemsize * (2 if searches and not uniform else 1)
+    if searches and proxy.rule.compares:
         factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
-    work = memory.refining
+    work = RefinementCost()
+    if searches:
+        work = proxy.strategy.refinement_cost(capacity, len(data))
     listed = rows * COPIES_OF_LISTED * work.listed * DOUBLE
-    pool = SQUARES_OF_POOL * (memory.capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
+    pool = SQUARES_OF_POOL * (capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
     whole = factor + vectors + squares + rows * work.held * DOUBLE + pool
-    found = Reserve(whole + listed, vectors if memory.lean else whole, norms=work.held > 0)
-    if not memory.in_features:
+    closed = searches and proxy.closed_form and uniform
+    rank_one = proxy.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
+    # Rank-one updates of features need no matrix of n × capacity.
+    lean = closed and rank_one and not proxy.strategy.refines and not automatic
+    found = Reserve(whole + listed, vectors if lean else whole, norms=work.held > 0)
+    if not (closed and proxy.strategy.exact):
         return found
     # A pool of features and the gains of its pairs.
-    numbers = COPIES_OF_LISTED * (memory.capacity + 2 * work.listed) * memory.capacity
+    numbers = COPIES_OF_LISTED * (capacity + 2 * work.listed) * capacity
     narrow = vectors + numbers * DOUBLE
-    narrow += min(BLOCK_BYTES, TABLES_OF_BLOCK * rows * memory.capacity * DOUBLE)
-    if proxy.inner_reg.automatic:
+    narrow += min(BLOCK_BYTES, TABLES_OF_BLOCK * rows * capacity * DOUBLE)
+    if automatic:
         narrow += rows * SUBSET_SIZE * runtime.itemsize
-    return replace(found, with_narrow_features=narrow, points=memory.capacity)
+    return replace(found, with_narrow_features=narrow, points=capacity)
 
 
 def read_labels(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

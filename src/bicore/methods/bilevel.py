@@ -26,7 +26,6 @@ from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.kernel_choice import mark_automatic, model_of, needs_choice, notes_of, trials_of
 from bicore.bilevel.outer_targets import Given, OuterTargets, Smoothed
 from bicore.bilevel.prepare import (
-    EngineMemory,
     Prepared,
     Prior,
     Proxy,
@@ -468,9 +467,8 @@ class BilevelSelector(Selector, Proxy):
         return features is not None and sampling.holds_features(len(data), features.shape[1])
 
     def _prepare(self, request: Request) -> Prepared:
-        data = request.data
-        memory = self.memory(self._greedy_size(request), len(data))
-        return prepare(self, data, request.outer, memory, request.seed, request.runtime)
+        capacity, runtime = self._greedy_size(request), request.runtime
+        return prepare(self, request.data, request.outer, capacity, request.seed, runtime)
 
     def _greedy_size(self, request: Request) -> int:
         """Return how many points the search takes at first."""
@@ -742,38 +740,6 @@ class BilevelSelector(Selector, Proxy):
             solvers=solvers or Solvers(),
         )
 
-    def memory(self, capacity: int, points: int) -> EngineMemory:
-        """Return the memory that engines need in addition to the kernel matrix.
-
-        Parameters
-        ----------
-        capacity : int
-            Maximum number of points of an engine.
-        points : int
-            Number of candidates.
-
-        Returns
-        -------
-        EngineMemory
-            For :func:`bicore.bilevel.prepare.prepare`.
-        """
-        binary = self.weighting is WeightMode.UNIFORM
-        rank_one_only = (
-            self.closed_form
-            and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
-            and binary
-            and not self.strategy.refines
-            and not self.inner_reg.automatic
-        )
-        return EngineMemory(
-            capacity,
-            factors=1 if binary else 2,
-            reference=self.rule.compares,
-            lean=rank_one_only,
-            in_features=self.closed_form and binary and self.strategy.exact,
-            refining=self.strategy.refinement_cost(capacity, points),
-        )
-
     def plan(self, prepared: Prepared, size: int, seed: int) -> greedy.Plan:
         """Return which points may be taken at each step.
 
@@ -870,7 +836,7 @@ class BilevelSelector(Selector, Proxy):
         count, clock = len(start.points), Clock(runtime.max_seconds)
         with runtime.apply(), clock.running():
             selector = replace(self, kernel=self.choose_kernel(data, count, start.coreset))
-            prepared = prepare(selector, data, outer, EngineMemory(count), as_seed(seed), runtime)
+            prepared = prepare(selector, data, outer, count, as_seed(seed), runtime, searches=False)
             yield prepared, prepared.fit(start.points, start.weights), clock
 
     @renamed_keywords()

@@ -123,7 +123,7 @@ def _bilevel_cost(
         outer = sample.objective_data(data) if outer is None else outer
         data = data[sample.candidates]
     greedy_size = selector.strategy.greedy_size(size, int((data.weights > 0).sum()))
-    plan = plan_memory(selector, data, outer, selector.memory(greedy_size, len(data)), runtime)
+    plan = plan_memory(selector, data, outer, greedy_size, runtime)
     rows = len(data) if outer is None else len(outer)
     depth = plan.width if plan.form is MatrixForm.FEATURES else rows
     work = selector.strategy.refinement_cost(greedy_size, len(data), depth)

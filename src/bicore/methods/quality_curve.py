@@ -238,8 +238,7 @@ def _measure(
     form = PerPoint if known.per_point else Constant
     fixed = replace(selector, inner_reg=form(known.inner_reg), classes=known.classes)
     with runtime.apply():
-        memory = fixed.memory(len(part), len(part))
-        prepared = prepare(fixed, part, outer, memory, seed, runtime)
+        prepared = prepare(fixed, part, outer, len(part), seed, runtime)
         requirements = fixed.requirements(len(part), solvers=prepared.solvers)
         engine = choose(prepared.problem, requirements)
         empty = engine.objective

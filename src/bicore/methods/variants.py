@@ -103,8 +103,7 @@ class JointSelector(Selector):
         with runtime.apply(), clock.running(), line:
             parts, engines = [], []
             for one in self.resolve_defaults(data, count).selectors:
-                memory = one.memory(count, len(data))
-                part = prepare(one, data, request.outer, memory, seed, runtime)
+                part = prepare(one, data, request.outer, count, seed, runtime)
                 needs = one.requirements(count, solvers=part.solvers)
                 parts.append(part)
                 engines.append(choose(part.problem, needs))
