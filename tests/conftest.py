@@ -83,6 +83,6 @@ def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let large data begin at a tenth of the rows, so that their tests take a tenth of the time."""
-    monkeypatch.setattr("bicore.methods.bilevel.EXACT_ROWS", 500)
+    monkeypatch.setattr("bicore.methods.sampling.EXACT_ROWS", 500)
     monkeypatch.setattr("bicore.methods.sampling.CANDIDATES", 400)
     monkeypatch.setattr("bicore.methods.sampling.OBJECTIVE_ROWS", 800)
