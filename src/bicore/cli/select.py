@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from bicore.runtime.context import Runtime
     from bicore.sources.base import Source
 
-#: Files that can be read in parts, and the options that only such files have.
+#: Files that can be read in parts, and the options that apply only to them.
 ENDINGS = (".npy", ".npz", ".parquet", ".pq")
 OF_PARTS = ("outer", "passes", "state", "executor", "skip_bad")
-#: Arguments of :func:`bicore.select` that are no options of a method.
+#: Arguments of :func:`bicore.select` that are not options of a method.
 OF_SELECT = ("size", "method", "model", "random_state", "exact", "initial", "tolerance", *OF_PARTS)
 
 
@@ -84,7 +84,7 @@ def _refuse_for_parts(rows: Rows, given: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """The size of the coreset, and the problem it solves.
+    """The method, the size of the coreset, and the model it is selected for.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Advanced:
         Search: auto (default), greedy, batches, exchange, elimination or simplex.
     smooth_labels
         Smooth labels with leave-one-out predictions: yes, no or auto (default; may
-        exclude rows).
+        exclude rows whose label contradicts the prediction).
     candidates
         Score N random rows at each step instead of all rows.
     tolerance
@@ -154,10 +154,10 @@ class Advanced:
     initial
         Continue a coreset of the same data.
     outer
-        With a folder or pattern of files: rows on which the objective is measured
+        With .npy, .npz or .parquet files: rows on which the objective is measured
         (X.npy,Y.npy for features and labels).
     passes
-        With a folder or pattern of files: read all rows instead of a sample.
+        With .npy, .npz or .parquet files: read all rows instead of a sample.
     state
         With --passes: folder to continue from if stopped.
     executor
@@ -210,8 +210,8 @@ class Answer(cli.Files):
     report
         Write a self-contained HTML report (works offline).
     no_worth
-        Omit the equivalent number of random rows and the scores by size from the
-        report.
+        Omit the number of random rows with the same score, and the scores by size, from
+        the report.
     dry_run
         Print the expected time and memory, and stop.
     """
@@ -363,7 +363,7 @@ def _make_appraiser(
     try:
         if "initial" in arguments:
             raise InputError("--initial cannot be used when rows are held out.")
-        make(chosen=1 if size == "auto" else size)
+        make(chosen=1 if size == "auto" else size)  # raises errors before the selection
     except InputError as error:
         print_note(f"bicore: the report omits the worth of the rows: {error}")
         return None

@@ -219,14 +219,14 @@ def standard_error(values: Sequence[float] | Array) -> float:
 
 
 def half_width(differences: Sequence[float] | Array) -> float:
-    """Return half the width of the 95% interval of a mean; infinity for one value."""
+    """Return half the width of the 95% interval of a mean; infinity for fewer than two values."""
     if len(differences) < 2:
         return float("inf")
     return t_quantile(0.5 + CONFIDENCE / 2, len(differences)) * standard_error(differences)
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """Return first minus second, over the seeds that both have."""
+    """Return mean, half-width and standard deviation of first minus second, by common seeds."""
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
     mean = float(differences.mean()) if common else float("nan")

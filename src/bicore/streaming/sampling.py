@@ -323,7 +323,7 @@ class Prototypes(Buffer):
     The original gives every class a buffer of fixed size. Here the classes share the capacity: the
     class that would hold the most prototypes merges (on a tie the new row's own class, then the one
     seen first), so that new classes always find room as long as there are no more classes than
-    ``capacity``. Averages are no rows of the stream: the id is that of the earliest row in them.
+    ``capacity``. Averages are not rows of the stream: the id is that of the earliest row in them.
     Labels are optional; without them all rows form one class. Extra columns of floats are averaged
     as the rows are, and do not count in the distances; others are refused.
 
@@ -449,7 +449,7 @@ class _Averages:
         self._measure(place)
 
     def _merge_nearest(self, members: Array) -> None:
-        """Merge the two nearest members; the last prototype moves to the place that gets free."""
+        """Merge the two nearest members; the last prototype takes the free place."""
         among = self.squared[np.ix_(members, members)]
         first, second = sorted(int(members[k]) for k in divmod(int(among.argmin()), len(members)))
         self._absorb(first, self.rows[second], float(self.weights[second]))

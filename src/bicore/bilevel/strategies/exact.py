@@ -3,8 +3,9 @@
 A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
 than choosing the m points did; after a swap only the column of the point that joined is new.
 
-The symbols are those of :mod:`bicore.moments.ridge`: t and q of a row, its residuals r and slopes
-h, and T and V between two rows. If a chosen row i leaves, with d = 1 − t_i, every row k outside has
+The symbols are those of :mod:`bicore.moments.ridge`: t, q, r and h of a row; between two rows, T =
+φ_kᵀΣφ_i and V = φ_kᵀΣAΣφ_i. D holds the weights of the outer set, and α = Q Y_S. If a chosen row i
+leaves, with d = 1 − t_i, every row k outside has
 
     t' = t + T²/d      q' = q + 2TV/d + q_i T²/d²      r' = r + T r_i/d
     h' = h + T (h_i + 2 q_i r_i/d)/d + 2V r_i/d
@@ -12,22 +13,23 @@ h, and T and V between two rows. If a chosen row i leaves, with d = 1 − t_i, e
 and the gain of adding it then is :func:`bicore.numerics.linear_algebra.exact_gain`. With a kernel,
 T = K'/ρ and V = K'DK'/ρ² for the posterior kernel K', so with Q = (K_SS + ρI)⁻¹ of the chosen
 points S and U = K[:, S] Q, a chosen row has d = ρQ_ii, q = (UᵀDU)_ii, r = ρα_i and h = 2(UᵀDr)_i,
-and T = U, V = K'DU/ρ. These steps use only operators that arrays and tensors share.
+and T = U, V = K'DU/ρ. The code uses only operations that arrays and tensors share.
 
-Sets with more points than the kernel has features are in features: with the features Φ_S of the
-points, Σ = (Φ_SᵀΦ_S + ρI)⁻¹ and A = ΦᵀDΦ (p×p), the tables follow for every row from its features:
+Sets with more points than the kernel has features are represented by features: with the features
+Φ_S of the points, Σ = (Φ_SᵀΦ_S + ρI)⁻¹ and A = ΦᵀDΦ (p×p), the tables follow for every row from its
+features:
 
     K' = ρ ΦΣΦᵀ      K'DK' = ρ² ΦΣAΣΦᵀ      K[:, S] Q = ΦΣΦ_Sᵀ      K'DU = ρ ΦΣAΣΦ_Sᵀ
 
-:mod:`bicore.moments.ridge` follows Σ, the fit and the diagonals when a point joins or leaves.
-Nothing of n·m numbers is held: a pass over all pairs multiplies blocks of rows by p×m matrices. The
-outer set enters by the triangular factor of its weighted rows, which are as many as features and
-targets together and have the same objective.
+:mod:`bicore.moments.ridge` updates Σ, the fit and the diagonals when a point joins or leaves. No
+n×m matrix is stored: a pass over all pairs multiplies blocks of rows by p×m matrices. The outer set
+is replaced by the rows of the triangular factor of √D [Φ, Y]: as many rows as features and targets
+together, with the same objective.
 
-Exchanges subtract numbers that are larger than the result by up to the condition of K_SS + ρI.
-Rounding of one matrix plays no part in that as long as everything comes from the same one, so the
-stored numbers are read as they are and multiplied in float64. A matrix that is evaluated again for
-every product stays in its own precision: float64 would take twice as long.
+Exchanges subtract numbers that are larger than the result by a factor of up to the condition number
+of K_SS + ρI. Rounding of the stored matrix does no harm if all terms use the same rounded matrix,
+so the stored numbers are read as they are and multiplied in float64. A matrix that is evaluated
+again for every product stays in its own precision: float64 would take twice as long.
 """
 
 from __future__ import annotations
@@ -69,11 +71,11 @@ COPIED = 1 << 22
 BLOCK = 1 << 20
 #: The set is refitted if (K_SS + ρI) α differs from Y_S by more than this share of Y_S …
 DRIFT = 1e-9
-#: … or by more than this multiple of the share after the last fit.
+#: … and by more than this multiple of the share after the last fit.
 WORSE = 100
-#: Minimum number of rows of a pool whose exchanges are computed together.
+#: Rows of a pool are scored in blocks of at least this many rows …
 SCORED = 64
-#: Maximum number of pairs computed together for more rows.
+#: … or as many as make up this number of pairs.
 PAIRS = 1 << 17
 
 
@@ -83,7 +85,7 @@ def as_host_array(values: Tensor) -> Any:
 
 
 def nonzero_places(mask: Any) -> Any:
-    """Return the places of a mask, an array or tensor for each dimension."""
+    """Return the indices of the true entries, one array or tensor per dimension."""
     if isinstance(mask, Tensor):
         return torch.nonzero(mask, as_tuple=True)
     # np.nonzero is many times slower on a matrix
@@ -360,7 +362,8 @@ class MatrixSet(ExchangeSet):
         self.inverse = torch.cholesky_inverse(factor)
         self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = self.terms.outer_targets - self.outer_columns @ self.alpha
-        # U = O Q first: computing Q (O'DO) Q loses the square of the condition of K_SS.
+        # U = O Q first, with O the columns on the outer set: the rounding error of Q (OᵀDO) Q
+        # grows with the square of the condition number.
         functions = tall_product(self.outer_columns, self.inverse)
         self.sandwich = transposed_product(functions, functions, weights)
         pulled = transposed_product(functions, self.residual, weights)
@@ -446,9 +449,9 @@ class ExchangePool(ABC):
     """A fitted set and a shortlist of candidates for exchange.
 
     The first ``size`` of ``points`` are the set. A swap changes the gains of all pairs, but little.
-    So those of a row are computed again only if they may be the largest: their best so far, changed
-    by as much as the gain of adding the row and the least cost of a removal, must reach the best of
-    the rows that were computed.
+    So a row is scored again only if its estimated best gain reaches the best one computed: its last
+    best gain, plus the change of its level since then. The level is the gain of adding the row,
+    minus the lowest cost of a removal.
     """
 
     rows: RidgeRows
@@ -481,7 +484,7 @@ class ExchangePool(ABC):
     def score(self, limits: Limits) -> tuple[Any, Array]:
         """Compute the gains of pairs of another row and a place, and the others' rows.
 
-        The best pair and its equals are among them.
+        The best pair is among them if no gain grew more than estimated.
         """
         removals = self.removals()
         others = np.arange(self.size, len(self.points))
@@ -489,13 +492,13 @@ class ExchangePool(ABC):
         if len(others) <= together:
             return self._gains(removals, slice(self.size, None), others, limits), others
         level = self.rows.gains()[others] - float(removals.costs[limits.fixed :].min())
-        bounds = self.best[others] + level - self.level[others]
+        estimates = self.best[others] + level - self.level[others]
         blocks: list[Any] = []
         found: list[Array] = []
         top = -np.inf
-        while len(others) and not bounds.max() < top - TIE * self.objective:
+        while len(others) and not estimates.max() < top - TIE * self.objective:
             likely = np.zeros(len(others), dtype=bool)
-            likely[np.argsort(-bounds, kind="stable")[:together]] = True
+            likely[np.argsort(-estimates, kind="stable")[:together]] = True
             some = others[likely]
             gains = self._gains(removals, some, some, limits)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
@@ -503,7 +506,7 @@ class ExchangePool(ABC):
             top = max(top, float(self.best[some].max()))
             blocks.append(gains)
             found.append(some)
-            others, bounds, level = others[~likely], bounds[~likely], level[~likely]
+            others, estimates, level = others[~likely], estimates[~likely], level[~likely]
         gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
         return gains, np.concatenate(found)
 
@@ -738,7 +741,7 @@ class FeaturePool(ExchangePool):
 
 
 def fit_set(problem: Problem, points: Sequence[int], terms: Any = None) -> ExchangeSet:
-    """Fit some points, in features if the kernel has fewer features than points.
+    """Fit some points, represented by features if the kernel has fewer features than points.
 
     ``terms`` are those of another set of the problem.
     """

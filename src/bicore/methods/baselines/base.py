@@ -1,8 +1,8 @@
 """Baselines: selectors with one rule and without an inner problem.
 
-A rule sees a :class:`Job`, whose rows have positive weight and are sorted by id, so that neither
-the order of rows nor rows of weight zero change its answer. It passes its picks one by one to a
-:class:`PartialSelection`, which is a valid selection at every moment.
+A rule sees a :class:`Job`, whose rows have positive weight (or were given) and are sorted by id, so
+that neither the order of rows nor rows of weight zero change its answer. It passes its picks one by
+one to a :class:`PartialSelection`, which is a valid selection at every moment.
 
 A space defines the similarity of points: raw features, their directions, a module's embedding, its
 last-layer gradients, its predictions, or any kernel. Each becomes an operator of inner products,
@@ -38,7 +38,7 @@ from bicore.networks.observe import Observed, as_module, observe
 from bicore.runtime.clock import ProgressLine, TimeOver
 from bicore.runtime.context import versions
 
-#: Vectors of n float64 that a rule keeps in addition to one per selected point.
+#: Number of float64 vectors of length n that a rule keeps in addition to one per selected point.
 EXTRA_VECTORS = 8
 #: Maximum number of rows, evenly spaced, from which leading directions are computed.
 AXES_ROWS = 2000
@@ -50,10 +50,10 @@ SHARES = ("proportional", "balanced")
 
 @dataclass(frozen=True, eq=False)
 class Job(Request):
-    """A request for the rows of positive weight, sorted by id, and the places of initial points.
+    """A request restricted to rows of positive weight and initial rows, sorted by id.
 
     A place is a row's number in ``data``; ``rows`` holds its number in the user's data, which have
-    ``total`` rows. ``present`` holds the labels of all rows, including rows of weight zero.
+    ``total`` rows. ``present`` holds the distinct labels of all rows, if the method needs a model.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Job(Request):
 
     @property
     def labels(self) -> Array:
-        """Labels or targets of the rows; a method that needs them is not run without."""
+        """Labels or targets of the rows; a method that needs them is not run without them."""
         assert self.data.y is not None
         return self.data.y
 
@@ -98,7 +98,7 @@ class Job(Request):
         return as_module(self.context.model)
 
     def observe(self, layer: str | None = None) -> Observed:
-        """Return outputs and embeddings of the rows; given ones are only sliced."""
+        """Return outputs and embeddings of the rows; those of an ``Observed`` are selected."""
         seen = self.context.model
         if not isinstance(seen, Observed):
             found = observe(seen, self.data.x, layer=layer)
@@ -155,7 +155,7 @@ class PartialSelection:
         return argmin_by_id(np.where(self.open, -scores, np.inf), np.arange(len(scores)))
 
     def end(self, status: Status) -> None:
-        """Record an early end, or an end of the work after the last point."""
+        """Record an early end, or that time ran out after the last point was selected."""
         if status is Status.OUT_OF_TIME and len(self.order) == self.size:
             self.outcome = unrefined_outcome("after the last row")
         else:
@@ -172,7 +172,7 @@ class PartialSelection:
         self.line.update(len(self.order), float("nan") if objective is None else objective)
 
     def exchange(self, leaving: int, joining: int) -> None:
-        """Replace the point with the number ``leaving`` by another place."""
+        """Replace the point at position ``leaving`` of ``order`` by the place ``joining``."""
         self.open[[self.order[leaving], joining]] = True, False
         self.order[leaving] = joining
 
@@ -506,7 +506,7 @@ def squared_distances_to(operator: KernelOperator, norms: Tensor, index: Tensor)
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
     own = index, torch.arange(len(index), device=index.device)
     if operator.feature_rows is not None:
-        result[own] = torch.inf  # so that it is not computed twice
+        result[own] = torch.inf  # so that correct_distances skips it
         rows, columns = operator.feature_rows
         share = DISTANCE_SHARE[norms.dtype]
         correct_distances(result, norms, norms[index], rows, columns[index], share)
