@@ -94,7 +94,7 @@ class Table:
     limit
         Read only the first N rows.
     scale
-        Feature scaling (default: standard for tables and folders of images, none for
+        Feature scaling (default: standard for tables and images, none for other
         arrays, fixed constants for digits, mnist and cifar10).
     """
 

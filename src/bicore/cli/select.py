@@ -89,8 +89,8 @@ class Method:
     Attributes
     ----------
     size
-        Number of rows to select: a count, a fraction (0.05), 5%, or auto (as many as
-        needed).
+        Number of rows to select: a count, a fraction (0.05), 5%, or auto (until the
+        loss is close to that of all rows, see --tolerance).
     method
         Selection method that needs no trained network (see compare --list).
     model

@@ -249,8 +249,8 @@ class StreamRun:
         if len(seen) < position or digest != mark.get("rows", NO_ROWS):
             raise InputError(
                 f"{folder} holds a different stream: the first {position} rows differ; use the "
-                "same source, or another --state folder (a source may grow at its end with --scale "
-                "none)."
+                "same source, or another --state folder. (Rows can be appended to a source if the "
+                "stream uses --scale none.)"
             )
         self.buffer.mark = {"batch": self.batch, "rows": digest}
 

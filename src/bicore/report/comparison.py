@@ -225,7 +225,7 @@ def _make_grid(
     if stream is None:
         sizes = sorted(set(SIZES if sizes is None else sizes))
         for size in sizes:
-            check_integer("sizes", size, 1, pools.size, "the number of rows in the pool")
+            check_integer("sizes", size, 1, pools.size, "the rows not held out for tests")
     else:
         check_integer("capacity", stream.capacity, 1, pools.size - 1, "less than the stream")
         sizes = stream.positions(pools.size)

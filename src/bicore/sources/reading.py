@@ -100,8 +100,8 @@ def refuse_unused(given: Mapping[str, Any], where: str, names: Sequence[str]) ->
     known = (*names, "limit", "allowance", "needs_target")
     for name, value in given.items():
         if value is not None and value is not False and name not in known:
-            allowed = ", ".join(names) or "none"
-            raise InputError(f"{name}= does not apply to {where}; omit it. Allowed: {allowed}.")
+            allowed = f" Allowed: {', '.join(names)}." if names else ""
+            raise InputError(f"{name}= does not apply to {where}; omit it.{allowed}")
 
 
 @dataclass(frozen=True)
