@@ -30,7 +30,7 @@ PARTS = 8
 
 def run(arguments: Any) -> Iterator[dict[str, Any]]:
     try:
-        from distributed import LocalCluster
+        from distributed import Client, LocalCluster
     except ImportError as error:
         raise InputError("this benchmark needs Dask: pip install 'bicore[dask]'.") from error
     count = arguments.pool or ROWS
@@ -40,8 +40,8 @@ def run(arguments: Any) -> Iterator[dict[str, Any]]:
         for workers in (1, 2):
             alone = {"threads_per_worker": 1, "dashboard_address": None}
             with LocalCluster(n_workers=workers, **alone) as cluster:
-                timed = Timed(DaskExecutor(cluster.scheduler_address))
-                client = timed.executor.client
+                client = Client(cluster)
+                timed = Timed(DaskExecutor(client))
                 start, _ = time_call(partial(client.run, exec, "import bicore.shards"))
                 before = client.run(process_time)
                 found = select_from_shards(source, SIZE, executor=timed, exchange=False)

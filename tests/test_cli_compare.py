@@ -127,7 +127,7 @@ def test_methods_with_a_model_and_a_network_judge(bicore, table):
     words = ["--methods", "icarl,hardest,craig", "--seeds", "2", "--sizes", "6"]
     result = bicore("compare", "data.npz", *words, "--judge", "mlp", "--steps", "30", cwd=table)
     assert result.returncode == 0, result.stderr
-    assert "one mlp per seed, trained on its pool" in result.stderr
+    assert "one mlp per pool, trained on that pool" in result.stderr
     assert "+ seconds: training the model" in result.stdout
 
 
