@@ -200,15 +200,14 @@ def held_out_scores(regression: bool) -> Scores:
     return scores(read_record("battery_aside")["rows"], regression)
 
 
-def held_out_table() -> str:
-    """Compare the default with each baseline on the held-out classification sets."""
+def baseline_table(found: Scores, baselines: tuple[str, ...] = BASELINES) -> str:
+    """Compare the default with each baseline."""
     lines = []
-    for baseline in BASELINES:
-        gaps = [compare(own["default"], own[baseline]) for own in held_out_scores(False).values()]
+    for baseline in baselines:
+        gaps = [compare(own["default"], own[baseline]) for own in found.values()]
         better, worse = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
         row = {"name": NAMES.get(baseline, baseline), "better": better, "worse": worse}
-        gain = 100 * np.mean([gap.value for gap in gaps])
-        lines.append({**row, "level": len(gaps) - better - worse, "gain": gain})
+        lines.append({**row, "level": len(gaps) - better - worse, "gain": 100 * mean_gain(gaps)})
     head = ["baseline", "better", "no difference", "worse", "mean difference (points)"]
     return table(head, cells(lines, "{name} | {better} | {level} | {worse} | {gain:+.1f}"))
 
@@ -246,7 +245,8 @@ def model_table() -> str:
     for model, word in WORDS.items():
         cells = [own for cell, own in held_out_scores(False).items() if cell[2] == model]
         gaps = [compare(own["default"], own[BASELINES[-1]]) for own in cells]
-        line = [model, f"{100 * mean_gain(gaps):+.1f}", *(_count(gaps, one) for one in (1, -1))]
+        counts = sum(gap.above for gap in gaps), sum(gap.below for gap in gaps)
+        line = [model, f"{100 * mean_gain(gaps):+.1f}", *map(str, counts)]
         line += [_not_worse("default", cells, False), _not_worse(f"model={word}", cells, False)]
         lines.append([*line, _not_worse(f"model={word}", cells, True), f'`"{word}"`'])
     head = ["model", "mean difference (points)", "better", "worse", "default not worse"]
@@ -261,7 +261,7 @@ def _not_worse(method: str, cells: list[dict[str, dict[int, float]]], each: bool
     ``each`` case or the one with the best mean."""
 
     def mean_score(name: str, some: list[dict[str, dict[int, float]]]) -> float:
-        return float(np.mean([_mean(own[name]) for own in some]))
+        return float(np.mean([np.mean(list(own[name].values())) for own in some]))
 
     best = max(BASELINES, key=lambda name: mean_score(name, cells))
     worse = 0
@@ -269,14 +269,6 @@ def _not_worse(method: str, cells: list[dict[str, dict[int, float]]], each: bool
         other = max(BASELINES, key=lambda name: mean_score(name, [own])) if each else best
         worse += compare(own[method], own[other]).below
     return share(len(cells) - worse, len(cells))
-
-
-def _count(gaps: list[Gap], sign: int) -> str:
-    return str(sum(gap.above if sign > 0 else gap.below for gap in gaps))
-
-
-def _mean(own: dict[int, float]) -> float:
-    return float(np.mean(list(own.values())))
 
 
 def time_table(record: dict[str, Any]) -> str:

@@ -34,15 +34,18 @@ CHANCE: dict[str, Method] = {
     "uniform": ("uniform", {}, True),
     "class-balanced": ("class-balanced", {}, True),
 }
+WITHIN_CLASSES: dict[str, Method] = {
+    "facility location per class": ("facility-location", PER_CLASS, True),
+    "k-means per class": ("k-means-features", PER_CLASS, True),
+    "herding per class": ("herding-features", PER_CLASS, True),
+}
 BASELINES: dict[str, Method] = {
     **CHANCE,
     "paper": _paper(),
     "k-means": ("k-means-features", {}, True),
     "facility location": ("facility-location", {}, True),
     "herding": ("herding-features", {}, True),
-    "facility location per class": ("facility-location", PER_CLASS, True),
-    "k-means per class": ("k-means-features", PER_CLASS, True),
-    "herding per class": ("herding-features", PER_CLASS, True),
+    **WITHIN_CLASSES,
 }
 #: The default for a user who names the model.
 FOR_MODELS: dict[str, Method] = {
@@ -140,6 +143,7 @@ _TASKS = ("digits", "vehicle", "satimage", "vowel", "mnist", "embedding", "reute
 PROTOCOLS: dict[str, Protocol] = {
     "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
     "kept": Protocol(_KEPT, OURS | BASELINES, TABLE_JUDGES),
+    "per-class": Protocol(_CLASSES, OURS | WITHIN_CLASSES, TABLE_JUDGES),
     "aside": Protocol(_ASIDE, OURS | FOR_MODELS | BASELINES, TABLE_JUDGES),
     "images": Protocol(
         ("mnist", "cifar10"), OURS | BASELINES, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
