@@ -580,7 +580,8 @@ class Appraisal:
         pools = [split.pool for split in self.splits]
         drawable = min(int((one.data.weights[one.places] > 0).sum()) for one in pools)
         if self.size > drawable:
-            fix = "choose fewer rows" + ("" if self.has_test else ", or give test=(x, y)")
+            other = "" if self.has_test else ", or give test=(x, y) (--test FILE)"
+            fix = f"choose fewer rows{other}"
             wrong = f"only {drawable} can be drawn without the test rows"
             raise InputError(f"{self.size} rows are chosen, but {wrong}; {fix}.")
         if max_rows < self.size:

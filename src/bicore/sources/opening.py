@@ -106,7 +106,7 @@ def _load(name: str, reading: Reading) -> Source:
         load, options = load_images, ("resize",)
     elif name != "-" and not path.exists():
         nearby = [*STANDARD_SETS, *(os.listdir(path.parent) if path.parent.is_dir() else ())]
-        close = difflib.get_close_matches(path.name, nearby, n=1)
+        close = difflib.get_close_matches(path.name, nearby, n=1, cutoff=0.75)
         hint = f"did you mean {close[0]}?" if close else f"give {KINDS}."
         raise InputError(f"{name!r} does not exist; {hint}")
     elif name != "-" and ending not in {**ARRAYS, **TABLES}:

@@ -259,7 +259,7 @@ class _ImageMap(ShapedMap):
         if rows.ndim not in (3, 4):
             raise InputError(
                 f"x has rows of shape {rows.shape[1:]}, but {type(self).__name__} needs images "
-                "(channels, height, width); use RandomReLU for other rows."
+                "(channels, height, width); use feature_map='relu' for other rows."
             )
         least = kernel + pool - 1
         for _ in range(depth - 1):
