@@ -313,7 +313,7 @@ def test_compare_accepts_its_file_with_a_truncated_first_line(bicore, folder, le
     assert "is not a file of comparison records" in one_line(result)
 
 
-# ---- 8: one line with the mend
+# ---- 8: one line with the fix
 
 
 def pack_coreset(head: str | None = None, how: int = zipfile.ZIP_STORED, **arrays: object) -> bytes:

@@ -429,12 +429,12 @@ def test_unfitted_maps_raise_clear_errors(features):
         (lambda: RandomConvolutions(kernel=0), "kernel"),
         (lambda: RandomPooled(depth=0), "depth"),
         (lambda: RandomPooled(centred="yes"), "centred"),
-        (lambda: RandomPooled().fit(np.zeros((3, 64))), "RandomReLU"),
+        (lambda: RandomPooled().fit(np.zeros((3, 64))), "relu"),
         (lambda: Nystrom("rbf"), "kernel='rbf'"),
         (lambda: Nystrom(landmarks=0), "landmarks"),
         (lambda: Nystrom(Linear()).fit(np.zeros((3, 2))), "zero on the first rows"),
         (lambda: Standardised(Rows(), beyond=0.0), "beyond"),
-        (lambda: RandomConvolutions().fit(np.zeros((3, 64))), "RandomReLU"),
+        (lambda: RandomConvolutions().fit(np.zeros((3, 64))), "relu"),
         (lambda: RandomConvolutions().fit(np.zeros((3, 28, 28, 3))), "channels come first"),
         (lambda: Embedded("resnet"), "module"),
         (lambda: Embedded(nn.Linear(5, 2)).fit(np.zeros((3, 4))), r"rows of shape \(4,\)"),
@@ -445,7 +445,7 @@ def test_unfitted_maps_raise_clear_errors(features):
         (lambda: as_feature_map(7), "feature_map must be .* got 7"),
     ],
 )
-def test_errors_name_the_value_and_the_mend(make, words):
+def test_errors_name_the_value_and_the_fix(make, words):
     refuses(words, make)
 
 
