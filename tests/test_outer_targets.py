@@ -166,7 +166,7 @@ def test_a_class_that_the_proxy_does_not_see_is_kept():
     assert len(coreset.select(Dataset(x, y), 10)) == 10
 
 
-def test_equal_classes_count_the_same():
+def test_a_prior_sets_the_weights_of_classes():
     x, _ = points(50)
     y = (np.arange(50) < 5).astype(int)
     for prior, share in (("equal", 0.5), ({0: 3, 1: 1}, 0.25)):
@@ -174,6 +174,8 @@ def test_equal_classes_count_the_same():
         assert float(weights[:5].sum()) == pytest.approx(share)
         assert float(weights.sum()) == pytest.approx(1)
     refuses("must give at least two classes of y a share", set_up, x, y, False, prior={1: 1})
+    last = Dataset(x, np.arange(50) % 3, (np.arange(50) % 3 == 2).astype(float))
+    refuses("share 0", greedy_selector(KERNEL, prior={0: 1, 1: 1}).select, last, 5)
     refuses("prior='equal' needs class labels", set_up, x, x[:, 0], False, prior="equal")
 
 

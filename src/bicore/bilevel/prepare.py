@@ -284,7 +284,10 @@ def _weigh_classes(weights: Tensor, targets: Targets, prior: Prior | Mapping[Any
     moments.refuse_bad_shares(prior, shares, classes)
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
-    scaled = weights * weights.new_tensor(shares)[codes]
+    scaled = weights * weights.new_tensor(shares / shares.max())[codes]  # for float32
+    if not scaled.any():
+        wrong = f"{words} gives share 0 to the classes of all rows that count (or of outer)"
+        raise InputError(f"{wrong}; give one of these a share above 0.")
     return torch.where(weights > 0, scaled / totals[codes], weights)  # avoids 0/0
 
 
