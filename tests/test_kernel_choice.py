@@ -47,8 +47,8 @@ def directions(n=400, columns=150, seed=0):
     return Dataset(rng.normal(size=(4, columns))[y] + 2 * rng.normal(size=(n, columns)), y)
 
 
-def chosen_name(data, size=20):
-    return choice_of(AUTO.resolve_defaults(data, size).kernel).name
+def chosen_name(data, size=20, selector=AUTO):
+    return choice_of(selector.resolve_defaults(data, size).kernel).name
 
 
 def test_columns_of_different_units_are_standardised():
@@ -64,8 +64,11 @@ def test_the_model_to_be_trained_chooses_the_kernel(model):
     kernel = select(data.x, data.y, 5, model=model).details["kernel_trials"]["name"]
     bases = MODELS[model] or ("exponential with gamma 2/median distance",)
     assert kernel == bases[0] + ON_STANDARDISED
-    wide = AutomaticKernel(model=model).candidates(classes=True, columns=kernel_choice.WIDE)
-    assert (COSINE in wide) == (model != "neighbours")
+    kernel = AutomaticKernel(model=model)
+    wide = kernel.candidates(classes=True, columns=kernel_choice.WIDE)
+    assert (COSINE in wide) == (model in ("linear", "network"))
+    large = replace(kernel, large=True).candidates(classes=True, columns=kernel_choice.WIDE)
+    assert (COSINE in large) == (model != "neighbours")
 
 
 def test_a_linear_model_gets_a_linear_kernel_where_the_classes_are_rings():
@@ -139,8 +142,9 @@ def test_columns_of_one_scale_are_left_alone():
 
 
 def test_long_rows_are_compared_by_their_directions():
-    assert chosen_name(directions()) == COSINE
-    assert chosen_name(directions(columns=kernel_choice.WIDE - 1)) != COSINE
+    network = replace(AUTO, kernel=AutomaticKernel(model="network"))
+    assert chosen_name(directions(), selector=network) == COSINE
+    assert chosen_name(directions(columns=kernel_choice.WIDE - 1), selector=network) != COSINE
 
 
 def test_errors_are_those_of_ridge_regression_on_held_out_points():

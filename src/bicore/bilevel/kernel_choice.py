@@ -154,7 +154,9 @@ class AutomaticKernel(Kernel):
         bases = MODELS[self.model] or (
             "exponential with gamma 2/median distance" if narrow else "exponential",
         )
-        cosine = [COSINE] if wide and self.model != "neighbours" else []
+        # For classes the cosine suits linear models and networks, and is worse for the others.
+        suits = self.large or not classes or self.model in ("linear", "network")
+        cosine = [COSINE] if wide and suits and self.model != "neighbours" else []
         return [name for base in bases for name in (base + ON_STANDARDISED, base)] + cosine
 
     def _error(self) -> InputError:

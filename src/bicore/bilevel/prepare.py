@@ -233,8 +233,8 @@ def prepare(
     measuring = own_weights if outer is None else as_tensor(scale_below_one(outer.weights)).to(like)
     counted = own_weights
     if proxy.prior is not Prior.DATA:
-        measuring = _weigh_classes(measuring, outer_targets, proxy.prior)
-        counted = _weigh_classes(own_weights, targets, proxy.prior)
+        measuring = weigh_classes(measuring, outer_targets, proxy.prior)
+        counted = weigh_classes(own_weights, targets, proxy.prior)
     inner_values = inner_loss.prepare(targets, targets, counted, like)
     outer_values = inner_values
     if outer is not None or inner_loss != outer_loss:
@@ -274,7 +274,7 @@ def as_prior(value: Any) -> Prior | Mapping[Any, float]:
     return Prior(found) if isinstance(found, str) else found
 
 
-def _weigh_classes(weights: Tensor, targets: Targets, prior: Prior | Mapping[Any, float]) -> Tensor:
+def weigh_classes(weights: Tensor, targets: Targets, prior: Prior | Mapping[Any, float]) -> Tensor:
     """Scale the weights so that the total weights of the classes are in these shares."""
     words = f"prior={str(prior)!r}" if isinstance(prior, Prior) else f"prior={shown(prior)}"
     if targets.classes is None:

@@ -33,6 +33,7 @@ from bicore.bilevel.prepare import (
     as_quotas,
     prepare,
     read_labels,
+    weigh_classes,
 )
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.solvers.inner import InnerSolver, LinearSolver, Solvers
@@ -72,7 +73,7 @@ from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.methods import names, sampling
 from bicore.methods.base import Request, Selector
-from bicore.methods.neighbours import find_central_rows
+from bicore.methods.simple_rows import find_better_rows
 from bicore.runtime.clock import Clock, ProgressLine, TimeOver
 from bicore.runtime.context import Context, Runtime, versions
 from bicore.sparse import is_sparse
@@ -333,9 +334,12 @@ class BilevelSelector(Selector, Proxy):
 
     def _select(self, request: Request) -> Coreset:
         selector, part, sample = self._restrict(request)
-        coreset = selector._search(part)
-        if model_of(self.kernel) == "neighbours" and self.quotas is None and not request.outer:
-            coreset = selector._with_central_rows(coreset, part)
+        compared = self._compares_rows(request)
+        prepared = selector._prepare_alone(part) if compared else None
+        coreset = selector._search(part, prepared)
+        if prepared is not None:
+            with_kernel = model_of(self.kernel) == "any"
+            coreset = selector._with_better_rows(coreset, part, prepared, with_kernel)
         if sample is not None:
             data = request.data
             notes = (sample.note(len(data)), *coreset.provenance.notes)
@@ -469,6 +473,11 @@ class BilevelSelector(Selector, Proxy):
     def _prepare(self, request: Request) -> Prepared:
         capacity, runtime = self._greedy_size(request), request.runtime
         return prepare(self, request.data, request.outer, capacity, request.seed, runtime)
+
+    def _prepare_alone(self, request: Request) -> Prepared:
+        """Prepare for several searches."""
+        with request.runtime.apply(), request.clock.running():
+            return self._prepare(request)
 
     def _greedy_size(self, request: Request) -> int:
         """Return how many points the search takes at first."""
@@ -671,16 +680,29 @@ class BilevelSelector(Selector, Proxy):
             assembly.optimise_weights(self.optimiser)
         return assembly
 
-    def _with_central_rows(self, coreset: Coreset, request: Request) -> Coreset:
-        """Return the coreset of central rows of each class if they suit neighbours better."""
-        codes = read_labels(self, request.data, None)[0]
-        begun = bool(request.start.points) or self.weighting is not WeightMode.UNIFORM
-        if coreset.status is not Status.COMPLETE or codes.classes is None or begun:
+    def _compares_rows(self, request: Request) -> bool:
+        """Whether simple methods can answer this request, and no part of the search was named."""
+        unset = all(getattr(self, name).unset for name in PAPER_CHOICES)
+        uniform = self.weighting is WeightMode.UNIFORM
+        plain = unset and uniform and self.squared and self.quotas is None
+        asked = request.outer or request.start.points
+        return plain and not asked and model_of(self.kernel) in ("any", "neighbours")
+
+    def _with_better_rows(
+        self, coreset: Coreset, request: Request, prepared: Prepared, with_kernel: bool
+    ) -> Coreset:
+        """Return the coreset of a simple method's rows if they are better."""
+        data, targets = request.data, read_labels(self, request.data, None)[0]
+        if coreset.status is not Status.COMPLETE or targets.classes is None:
             return coreset
-        rows, note = find_central_rows(self.kernel, request, codes.values, coreset)
+        if self.prior is not Prior.DATA:
+            weights = weigh_classes(torch.from_numpy(data.weights), targets, self.prior)
+            data = data.with_columns(sample_weight=weights.numpy())
+        weighted = replace(request, data=data)
+        rows, note = find_better_rows(self.kernel, weighted, targets.values, coreset, with_kernel)
         if not rows:
             return coreset
-        found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))))
+        found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))), prepared)
         if found.status is not Status.COMPLETE:
             return coreset
         return found.with_details({"notes": (*found.provenance.notes, note)})

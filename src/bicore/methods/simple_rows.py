@@ -1,0 +1,146 @@
+"""Compare the rows of a search with the rows of two simple methods, and keep the better ones.
+
+Bilevel selection optimises one model and places rows near the borders of classes. For other models,
+above all nearest neighbours, rows from the middle of the classes are sometimes better. Simple
+models, trained on each set of rows, predict the rows that none of them contains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.kernel_choice import INTERCEPT
+from bicore.bilevel.regularisation import predict_from_subsets
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, as_tensor
+from bicore.kernels.base import Kernel
+from bicore.kernels.classical import Linear
+from bicore.kernels.scaling import Standardised
+from bicore.methods.base import Request
+from bicore.methods.baselines.covering import FacilityLocation
+from bicore.methods.baselines.matching import Herding
+from bicore.runtime.context import Context
+from bicore.sparse import is_sparse
+
+#: Methods that run within each class, with points in proportion to its rows.
+METHODS: dict[str, type[FacilityLocation | Herding]] = {
+    "facility location": FacilityLocation,
+    "herding": Herding,
+}
+#: Distances between columns as given or standardised.
+SPACES: tuple[Kernel, ...] = (Linear(), Standardised(Linear()))
+#: Numbers of neighbours that predict.
+NEIGHBOURS = (1, 5)
+#: The ρ of ridge regression in the kernel of the search, relative to the mean of k(x, x).
+RIDGE = 0.1
+#: With the kernel, the simple method must have an error that is smaller by at least this much.
+MARGIN = 0.01
+#: Distances are compared in this many steps of the largest one.
+DISTANCE_STEPS = 1e7
+#: Decimal digits of an error, so that rounding decides nothing.
+DIGITS = 9
+#: Data of more rows are not compared: facility location needs all pairs of a class.
+MOST_ROWS = 5000
+#: Number of rows that must be left to predict.
+FEWEST_LEFT = 50
+#: Rows that are predicted at a time.
+PREDICTED = 2000
+
+
+def find_better_rows(
+    kernel: Kernel, request: Request, codes: Array, coreset: Coreset, with_kernel: bool
+) -> tuple[list[int], str]:
+    """Return the rows of the best simple method and a note, if they have a smaller mean error.
+
+    The models are nearest neighbours and, ``with_kernel``, ridge regression in the kernel of the
+    search, where the error must be smaller by ``MARGIN``. Columns are as given or standardised,
+    whichever suits neighbours of the coreset better.
+    """
+    data = request.data
+    if len(data) > MOST_ROWS or is_sparse(data.x):
+        return [], ""
+    trial = Trial(data, codes, kernel.fit(data.x) if with_kernel else None)
+    space = min(SPACES, key=lambda one: trial.compare(one, [coreset.indices], False)[0])
+    rows = [coreset.indices]
+    quiet = Context(runtime=replace(request.runtime, progress=False))
+    for method in METHODS.values():
+        rule = method(over=space, per_class="proportional")
+        found = rule._select(replace(request, context=quiet, outer=None))
+        if not found.status.whole:
+            return [], ""
+        rows.append(found.indices)
+    errors = trial.compare(space, rows, with_kernel)
+    best = errors.index(min(errors))
+    if best == 0 or (with_kernel and errors[0] - errors[best] < MARGIN):
+        return [], ""
+    return rows[best].tolist(), (
+        f"rows: simple models of these rows, by {list(METHODS)[best - 1]} within each class, have "
+        f"{errors[best]:.1%} errors on the other rows, and {errors[0]:.1%} with the rows of the "
+        "search"
+    )
+
+
+class Trial:
+    """Errors of simple models on the rows of a data set that they were not trained on."""
+
+    def __init__(self, data: Dataset, codes: Array, kernel: Kernel | None) -> None:
+        self.x, self.weights = as_tensor(data.x).double(), torch.from_numpy(data.weights.copy())
+        self.data, self.kernel = data, kernel
+        self.classes = torch.from_numpy(codes)
+
+    def compare(self, space: Kernel, rows: list[Array], with_kernel: bool) -> list[float]:
+        """Return the mean error of the models for each set of rows; zeros if few are left."""
+        weights = self.weights.clone()
+        for points in rows:
+            weights[points] = 0
+        rest = torch.nonzero(weights)[:, 0]
+        if len(rest) < FEWEST_LEFT:
+            return [0.0] * len(rows)
+        shares = weights[rest] / weights.sum()
+        fitted = space.fit(self.data.x)
+        errors = []
+        for points in rows:
+            wrong = self._neighbours(fitted, torch.from_numpy(points), rest)
+            if with_kernel and self.kernel is not None:
+                wrong.append(self._ridge(self.kernel, torch.from_numpy(points), rest))
+            errors.append(round(float(torch.stack(wrong).double().mean(0) @ shares), DIGITS))
+        return errors
+
+    def _neighbours(self, space: Kernel, points: Tensor, rest: Tensor) -> list[Tensor]:
+        """Return where nearest neighbours are wrong, for each number of them."""
+        own, labels = _columns(space, self.x[points]), self.classes[points]
+        count = min(max(NEIGHBOURS), len(own))
+        nearest = []
+        for part in torch.split(rest, PREDICTED):
+            distances = torch.cdist(_columns(space, self.x[part]), own)
+            # Rounded, so that the first of equally near points wins with any number of threads.
+            steps = (distances / distances.max() * DISTANCE_STEPS).nan_to_num().round().long()
+            order = steps * len(own) + torch.arange(len(own))
+            nearest.append(labels[order.topk(count, largest=False).indices])
+        near, actual = torch.cat(nearest), self.classes[rest]
+        return [near[:, :count].mode(dim=1).values != actual for count in NEIGHBOURS]
+
+    def _ridge(self, kernel: Kernel, points: Tensor, rest: Tensor) -> Tensor:
+        """Return where ridge regression with an intercept is wrong."""
+        goals = torch.eye(int(self.classes.max()) + 1, dtype=torch.float64)
+        mean = self.weights @ goals[self.classes] / self.weights.sum()
+        gram = kernel.gram(self.x[points])
+        scale = gram.diagonal().mean()
+        constant = INTERCEPT * scale
+        cross = kernel.evaluate(self.x[points], self.x[rest])
+        found = predict_from_subsets(
+            (gram + constant)[None],
+            (cross + constant)[None],
+            goals[self.classes[points]] - mean,
+            RIDGE * float(scale),
+        )
+        return (found[0] + mean).argmax(dim=1) != self.classes[rest]
+
+
+def _columns(space: Kernel, x: Tensor) -> Tensor:
+    columns = space.features(x)
+    assert columns is not None  # a linear kernel
+    return columns
