@@ -7,7 +7,9 @@ models, trained on each set of rows, predict the rows that none of them contains
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,19 +27,16 @@ from bicore.methods.baselines.matching import Herding
 from bicore.runtime.context import Context
 from bicore.sparse import is_sparse
 
-#: Methods that run within each class, with points in proportion to its rows.
-METHODS: dict[str, type[FacilityLocation | Herding]] = {
-    "facility location": FacilityLocation,
-    "herding": Herding,
-}
-#: Distances between columns as given or standardised.
-SPACES: tuple[Kernel, ...] = (Linear(), Standardised(Linear()))
+#: The simple methods. They run within each class, with points in proportion to its rows.
+NAMES = ("herding", "facility location")
+#: Columns are as given or standardised.
+SCALINGS: tuple[Kernel, ...] = (Linear(), Standardised(Linear()))
 #: Numbers of neighbours that predict.
 NEIGHBOURS = (1, 5)
 #: The ρ of ridge regression in the kernel of the search, relative to the mean of k(x, x).
 RIDGE = 0.1
 #: With the kernel, the simple method must have an error that is smaller by at least this much.
-MARGIN = 0.01
+MARGIN = 0.005
 #: Distances are compared in this many steps of the largest one.
 DISTANCE_STEPS = 1e7
 #: Decimal digits of an error, so that rounding decides nothing.
@@ -57,30 +56,42 @@ def find_better_rows(
 
     The models are nearest neighbours and, ``with_kernel``, ridge regression in the kernel of the
     search, where the error must be smaller by ``MARGIN``. Columns are as given or standardised,
-    whichever suits neighbours of the coreset better.
+    whichever gives nearest neighbours of the coreset and of herding fewer errors.
     """
     data = request.data
     if len(data) > MOST_ROWS or is_sparse(data.x):
         return [], ""
     trial = Trial(data, codes, kernel.fit(data.x) if with_kernel else None)
-    space = min(SPACES, key=lambda one: trial.compare(one, [coreset.indices], False)[0])
-    rows = [coreset.indices]
-    quiet = Context(runtime=replace(request.runtime, progress=False))
-    for method in METHODS.values():
-        rule = method(over=space, per_class="proportional")
-        found = rule._select(replace(request, context=quiet, outer=None))
-        if not found.status.whole:
-            return [], ""
-        rows.append(found.indices)
-    errors = trial.compare(space, rows, with_kernel)
-    best = errors.index(min(errors))
-    if best == 0 or (with_kernel and errors[0] - errors[best] < MARGIN):
+    found = [coreset.indices]
+    best, columns = math.inf, trial.x
+    for scaling in SCALINGS:
+        scaled = scaling.fit(data.x).features(trial.x)
+        assert scaled is not None  # a linear kernel has features
+        herded = _select_simply(Herding, request, scaled)
+        error = sum(trial.compare(scaled, [coreset.indices, herded], False))
+        if error < best:
+            best, columns, found = error, scaled, [coreset.indices, herded]
+    found.append(_select_simply(FacilityLocation, request, columns))
+    if not all(map(len, found)):
         return [], ""
-    return rows[best].tolist(), (
-        f"rows: simple models of these rows, by {list(METHODS)[best - 1]} within each class, have "
-        f"{errors[best]:.1%} errors on the other rows, and {errors[0]:.1%} with the rows of the "
-        "search"
+    own, *errors = trial.compare(columns, found, with_kernel)
+    place = errors.index(min(errors))
+    if errors[place] >= own - (MARGIN if with_kernel else 0):
+        return [], ""
+    return found[place + 1].tolist(), (
+        f"rows: simple models of these rows, by {NAMES[place]} within each class, have "
+        f"{errors[place]:.1%} errors on the other rows, and {own:.1%} with the rows of the search"
     )
+
+
+def _select_simply(method: Any, request: Request, columns: Tensor) -> Array:
+    """Return the rows of a method within each class; none if it was stopped."""
+    data = request.data.with_columns(x=columns.numpy())
+    quiet = Context(runtime=replace(request.runtime, progress=False))
+    selector = method(over="features", per_class="proportional")
+    found = selector._select(replace(request, data=data, context=quiet, outer=None))
+    rows: Array = found.indices if found.status.whole else found.indices[:0]
+    return rows
 
 
 class Trial:
@@ -88,10 +99,9 @@ class Trial:
 
     def __init__(self, data: Dataset, codes: Array, kernel: Kernel | None) -> None:
         self.x, self.weights = as_tensor(data.x).double(), torch.from_numpy(data.weights.copy())
-        self.data, self.kernel = data, kernel
-        self.classes = torch.from_numpy(codes)
+        self.kernel, self.classes = kernel, torch.from_numpy(codes)
 
-    def compare(self, space: Kernel, rows: list[Array], with_kernel: bool) -> list[float]:
+    def compare(self, columns: Tensor, rows: list[Array], with_kernel: bool) -> list[float]:
         """Return the mean error of the models for each set of rows; zeros if few are left."""
         weights = self.weights.clone()
         for points in rows:
@@ -100,22 +110,21 @@ class Trial:
         if len(rest) < FEWEST_LEFT:
             return [0.0] * len(rows)
         shares = weights[rest] / weights.sum()
-        fitted = space.fit(self.data.x)
         errors = []
         for points in rows:
-            wrong = self._neighbours(fitted, torch.from_numpy(points), rest)
+            wrong = self._neighbours(columns, torch.from_numpy(points), rest)
             if with_kernel and self.kernel is not None:
                 wrong.append(self._ridge(self.kernel, torch.from_numpy(points), rest))
             errors.append(round(float(torch.stack(wrong).double().mean(0) @ shares), DIGITS))
         return errors
 
-    def _neighbours(self, space: Kernel, points: Tensor, rest: Tensor) -> list[Tensor]:
+    def _neighbours(self, columns: Tensor, points: Tensor, rest: Tensor) -> list[Tensor]:
         """Return where nearest neighbours are wrong, for each number of them."""
-        own, labels = _columns(space, self.x[points]), self.classes[points]
+        own, labels = columns[points], self.classes[points]
         count = min(max(NEIGHBOURS), len(own))
         nearest = []
         for part in torch.split(rest, PREDICTED):
-            distances = torch.cdist(_columns(space, self.x[part]), own)
+            distances = torch.cdist(columns[part], own)
             # Rounded, so that the first of equally near points wins with any number of threads.
             steps = (distances / distances.max() * DISTANCE_STEPS).nan_to_num().round().long()
             order = steps * len(own) + torch.arange(len(own))
@@ -138,9 +147,3 @@ class Trial:
             RIDGE * float(scale),
         )
         return (found[0] + mean).argmax(dim=1) != self.classes[rest]
-
-
-def _columns(space: Kernel, x: Tensor) -> Tensor:
-    columns = space.features(x)
-    assert columns is not None  # a linear kernel
-    return columns
