@@ -65,9 +65,11 @@ def test_the_model_to_be_trained_chooses_the_kernel(model):
     bases = MODELS[model] or ("exponential with gamma 2/median distance",)
     assert kernel == bases[0] + ON_STANDARDISED
     kernel = AutomaticKernel(model=model)
-    wide = kernel.candidates(classes=True, columns=kernel_choice.WIDE)
+    wide = kernel.candidates(2, kernel_choice.WIDE, 5)
     assert (COSINE in wide) == (model in ("linear", "network"))
-    large = replace(kernel, large=True).candidates(classes=True, columns=kernel_choice.WIDE)
+    many = kernel.candidates(2, kernel_choice.WIDE, 2 * kernel_choice.MANY_PER_CLASS)
+    assert (many != wide) == (model == "any")
+    large = replace(kernel, large=True).candidates(2, kernel_choice.WIDE, 5)
     assert (COSINE in large) == (model != "neighbours")
 
 
@@ -109,8 +111,8 @@ def test_linear_kernels_are_not_for_narrow_classes(
 
 
 def test_targets_and_wide_rows_keep_the_wide_kernel():
-    for classes, columns in ((False, 3), (True, kernel_choice.WIDE)):
-        assert AutomaticKernel().candidates(classes, columns)[1] == "exponential"
+    for classes, columns in ((0, 3), (2, kernel_choice.WIDE)):
+        assert AutomaticKernel().candidates(classes, columns, 5)[1] == "exponential"
 
 
 @pytest.mark.parametrize(

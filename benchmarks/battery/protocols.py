@@ -109,6 +109,10 @@ def _spread(classes: int, pool: int) -> list[int]:
     return sorted(size for size in wanted if least <= size <= pool // 5) or [pool // 5]
 
 
+def _to_a_quarter(classes: int, pool: int) -> list[int]:
+    return [*_spread(classes, pool), pool // 4]
+
+
 def _a_class(classes: int, pool: int) -> list[int]:
     """Three and ten rows a class: capacities of a memory."""
     return [3 * classes, 10 * classes]
@@ -143,8 +147,8 @@ _TASKS = ("digits", "vehicle", "satimage", "vowel", "mnist", "embedding", "reute
 PROTOCOLS: dict[str, Protocol] = {
     "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
     "kept": Protocol(_KEPT, OURS | BASELINES, TABLE_JUDGES),
-    "per-class": Protocol(_CLASSES, OURS | WITHIN_CLASSES, TABLE_JUDGES),
-    "aside": Protocol(_ASIDE, OURS | FOR_MODELS | BASELINES, TABLE_JUDGES),
+    "per-class": Protocol(_CLASSES, OURS | WITHIN_CLASSES, TABLE_JUDGES, sizes=_to_a_quarter),
+    "aside": Protocol(_ASIDE, OURS | FOR_MODELS | BASELINES, TABLE_JUDGES, sizes=_to_a_quarter),
     "images": Protocol(
         ("mnist", "cifar10"), OURS | BASELINES, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
     ),

@@ -16,6 +16,7 @@ fixed kernel, which was the best one for memories.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -72,6 +73,8 @@ SPARSE = "x is sparse, and most kernels need dense rows"
 #: Classes are curved if a kernel has less than this share of the smallest error of a linear kernel.
 #: The rows selected by that kernel follow curves that a linear model cannot fit.
 CURVED = 0.5
+#: From this many points per class on, a narrow kernel is better for wide rows too.
+MANY_PER_CLASS = 20
 #: Number of splits, and held-out rows in each.
 SPLITS, HELD_OUT = 3, 100
 #: Number of points of a subset: minimum, minimum per class, and maximum, because a fit has cubic
@@ -143,14 +146,14 @@ class AutomaticKernel(Kernel):
     def __post_init__(self) -> None:
         check_name("model", self.model, MODELS)
 
-    def candidates(self, classes: bool, columns: int) -> list[str]:
-        """Return the names of the kernels to compare."""
+    def candidates(self, classes: int, columns: int, size: int) -> list[str]:
+        """Return the names of the kernels to compare; numeric targets have no classes."""
         wide = columns >= WIDE
         if wide and self.class_means and self.model == "linear":
             return [COSINE]
-        # A narrow kernel also suits nearest neighbours. For wide rows and for regression it costs
-        # other models more than neighbours gain.
-        narrow = classes and not wide
+        # A narrow kernel also suits nearest neighbours. For regression, and for wide rows unless
+        # there are many points, it costs other models more than neighbours gain.
+        narrow = classes and (not wide or size >= MANY_PER_CLASS * classes)
         bases = MODELS[self.model] or (
             "exponential with gamma 2/median distance" if narrow else "exponential",
         )
@@ -273,7 +276,10 @@ def choose_kernel(
         elif part.in_part:
             choice = choice or Choice(FOR_PART, fallback_reason=IN_PART)
         elif choice is None:
-            choice = _compare(part, draw_rows(data, targets, size), targets.classes is not None)
+            classes = 0 if targets.classes is None else len(targets.classes)
+            width = math.prod(data.x.shape[1:])
+            names = part.candidates(classes, width, size)
+            choice = _compare(part, draw_rows(data, targets, size), names, classes > 0)
         return Chosen(KERNELS[choice.name], choice)
 
     return _replace_automatic(kernel, choose)
@@ -323,15 +329,13 @@ def draw_rows(data: Dataset, targets: Targets, size: int) -> TrialRows:
     return TrialRows(rows, goals - weights @ goals, weights, orders[:, :points], orders[:, points:])
 
 
-def _compare(kernel: AutomaticKernel, drawn: TrialRows, classes: bool) -> Choice:
+def _compare(kernel: AutomaticKernel, drawn: TrialRows, names: list[str], classes: bool) -> Choice:
     """Choose the kernel of smallest held-out error, or for large data a nearly as good cosine."""
-    columns = drawn.rows.shape[1]
-    names = kernel.candidates(classes, columns)
     trials = compare_kernels(drawn, names)
     if not trials:
         return Choice(names[0])
     if kernel.model == "linear":
-        outliers = classes and columns < WIDE and not kernel.class_means
+        outliers = classes and drawn.rows.shape[1] < WIDE and not kernel.class_means
         trials = _order_for_linear_model(trials, outliers)
     if kernel.large:
         most = trials[0].error * NEARLY
