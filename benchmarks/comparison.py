@@ -13,7 +13,6 @@ picks on the same pools.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from benchmarks.common import data_folder, report
 from bicore.evaluate.comparison import WHOLE, Comparison, Grid, Stage
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.pools import Pools, make_pools
-from bicore.evaluate.records import Records, Row
+from bicore.evaluate.records import Records, Result
 from bicore.methods.registry import METHODS, as_selector
 from bicore.runtime.context import Runtime
 from bicore.sources.opening import open_source, open_test
@@ -72,12 +71,12 @@ def run(arguments: Any) -> dict[str, Any]:
         for row in peer["rows"]
     }
     facts = {**settings, "sizes": SIZES, "failed": comparison.failed, "peers": notes}
-    return {**facts, "rows": [shorten(row) for row in store.rows.values()]}
+    return {**facts, "rows": [shorten(row) for row in store.results.values()]}
 
 
 def evaluate_peers(comparison: Comparison, rows: list[dict[str, Any]], seed: int) -> None:
     """The peers' selections of one seed, each size as a stack."""
-    known = comparison.records.rows
+    known = comparison.records.results
     rows = [row for row in rows if row["seed"] == seed]
     rows = [row for row in rows if (row["method"], row["size"], seed) not in known]
     stage = Stage(comparison, seed) if rows else None
@@ -87,17 +86,17 @@ def evaluate_peers(comparison: Comparison, rows: list[dict[str, Any]], seed: int
         samples = [stage.sample(stage.pool[row["indices"]]) for row in own]
         scores = comparison.judge.scores(samples, stage.test, comparison.pools.outputs, seed)
         for row, score in zip(own, scores, strict=True):
-            found = Row(row["method"], size, seed, score, row["selection_seconds"])
+            found = Result(row["method"], size, seed, score, row["selection_seconds"])
             comparison.records.add(found)
 
 
-def shorten(row: Row) -> dict[str, Any]:
+def shorten(row: Result) -> dict[str, Any]:
     """A row without the fields that no table reads."""
     left_out = ("picks", "weights", "classes")
-    return {name: value for name, value in asdict(row).items() if name not in left_out}
+    return {name: value for name, value in row.as_record().items() if name not in left_out}
 
 
-def sort_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def sort_rows(rows: Iterable[Result]) -> list[dict[str, Any]]:
     """Rows as a record keeps them, in the order of methods, sizes and seeds."""
     place = {name: number for number, name in enumerate([*METHODS, WHOLE])}
     found = sorted(rows, key=lambda row: (place[row.method], row.size, row.seed))

@@ -25,7 +25,7 @@ from bicore import Dataset
 from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
-from bicore.evaluate.records import Records, Row
+from bicore.evaluate.records import Records, Result
 from bicore.kernels import Linear
 from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
@@ -93,7 +93,7 @@ def run(arguments: Any) -> dict[str, Any]:
         store = open_rows(path, settings, known.get(name, {}).get("rows", ()))
         if name in asked:
             compare(part, pools, store, wanted, arguments.seeds, tell)
-        rows_of_part = sort_rows(store.rows.values())
+        rows_of_part = sort_rows(store.results.values())
         found[name] = {**settings, "sizes": list(part.sizes), "rows": rows_of_part}
     return {"parts": found}
 
@@ -133,7 +133,7 @@ def open_rows(
     is_new = path is None or not path.exists()
     store = Records(path, settings)
     for row in known if is_new else ():
-        store.add(Row(**row))
+        store.add(Result.read(row))
     return store
 
 

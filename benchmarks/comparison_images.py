@@ -40,7 +40,7 @@ from bicore.errors import InputError, NumericalError
 from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.models import Judge, Sample
 from bicore.evaluate.pools import Pools, make_pools
-from bicore.evaluate.records import Row
+from bicore.evaluate.records import Result
 from bicore.methods.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.standard_sets import cifar10, cifar10_pixels, standard_cifar10
@@ -215,7 +215,7 @@ def run(arguments: Any) -> dict[str, Any]:
     record = read_known(RECORD)
     same = record.get("settings") == protocol.settings
     store = open_rows(Path(arguments.rows), protocol.settings, record["rows"] if same else ())
-    known = [vars(row) for row in store.rows.values()]
+    known = [row.as_record() for row in store.results.values()]
     until = deadline(arguments.minutes)
     jobs = [(protocol, until, seed, known) for seed in range(arguments.seeds)]
     failed: dict[str, str] = {}
@@ -224,12 +224,12 @@ def run(arguments: Any) -> dict[str, Any]:
         for row in rows:
             store.add(row)
     facts = {"settings": protocol.settings, "sizes": list(protocol.sizes), "failed": failed}
-    return {**facts, "rows": sort_rows(store.rows.values())}
+    return {**facts, "rows": sort_rows(store.results.values())}
 
 
 def compare(
     protocol: Protocol, until: float, seed: int, known: list[dict[str, Any]]
-) -> tuple[list[Row], dict[str, str]]:
+) -> tuple[list[Result], dict[str, str]]:
     """The rows of a seed that are not known, and why methods failed."""
     make = partial(ResNet18, width=protocol.width)
     store = open_rows(None, protocol.settings, known)
@@ -244,7 +244,7 @@ def compare(
     )
     with until_time_is_up():
         comparison.run()
-    return list(store.rows.values())[len(known) :], comparison.failed
+    return list(store.results.values())[len(known) :], comparison.failed
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks import pages
 from benchmarks.pages import DOCS, FIGURES, read_record, table, where
 from bicore.evaluate.comparison import WHOLE
-from bicore.evaluate.records import Entry, Row, paired_difference, rows_with_score, summarise
+from bicore.evaluate.records import Entry, Result, paired_difference, results_with_score, summarise
 from bicore.report.figures import draw_curves
 
 DEFAULT = "bilevel"
@@ -65,7 +65,7 @@ def draw_mnist() -> None:
 FIGURES["comparison.png"] = draw_mnist
 
 
-def gap(rows: Sequence[Row], first: str, second: str, size: int) -> str:
+def gap(rows: Sequence[Result], first: str, second: str, size: int) -> str:
     """The mean difference of two methods, in points."""
     found = paired_difference(by_seed(rows, first, size), by_seed(rows, second, size))
     return f"{100 * found[0]:.1f}"
@@ -96,22 +96,22 @@ def embedding_gaps() -> dict[str, np.ndarray]:
     own = complete_rows(read_comparison("comparison_embedding")["parts"]["pools"])
     found = {}
     for head in ("logistic", "ridge"):
-        rows = rows_with_score(own["rows"], head, "accuracy")
+        rows = results_with_score(own["rows"], head, "accuracy")
         for size in own["sizes"]:
             ours = by_seed(rows, DEFAULT, size)
             for method in dict.fromkeys(row.method for row in rows):
                 theirs = by_seed(rows, method, size)
                 if len(theirs) > 1 and not method.startswith((DEFAULT, OLDER)):
-                    pairs = [ours[seed].accuracy - theirs[seed].accuracy for seed in sorted(theirs)]
+                    pairs = [ours[seed].score - theirs[seed].score for seed in sorted(theirs)]
                     found[f"{head}, {size} points, {method}"] = 100 * np.array(pairs)
     return found
 
 
-def by_seed(rows: Sequence[Row], method: str, size: int) -> dict[int, Row]:
+def by_seed(rows: Sequence[Result], method: str, size: int) -> dict[int, Result]:
     return {row.seed: row for row in rows if (row.method, row.size) == (method, size)}
 
 
-def complete_seeds(rows: Sequence[Row], size: int) -> list[int]:
+def complete_seeds(rows: Sequence[Result], size: int) -> list[int]:
     """Seeds that have every method that most seeds have at a size."""
     have: dict[int, set[str]] = {}
     for row in rows:
@@ -124,7 +124,7 @@ def complete_seeds(rows: Sequence[Row], size: int) -> list[int]:
 
 def complete_rows(record: pages.Row) -> dict[str, Any]:
     """Rows of seeds that every method has, the sizes that have some, and the heads of columns."""
-    rows = [Row(**row) for row in record["rows"] if row["method"] != WHOLE]
+    rows = [Result.read(row) for row in record["rows"] if row["method"] != WHOLE]
     whole = {size: complete_seeds(rows, size) for size in record["sizes"]}
     sizes = [size for size in whole if whole[size]]
     heads = [f"{size} rows, {len(whole[size])} seeds" for size in sizes]
@@ -134,11 +134,11 @@ def complete_rows(record: pages.Row) -> dict[str, Any]:
 
 def fraction_table(part: pages.Row) -> str:
     heads = [f"{100 * size / part['pool']:g}% ({size})" for size in part["sizes"]]
-    return method_table([Row(**row) for row in part["rows"]], part["sizes"], heads)
+    return method_table([Result.read(row) for row in part["rows"]], part["sizes"], heads)
 
 
 def method_table(
-    rows: Sequence[Row],
+    rows: Sequence[Result],
     sizes: Sequence[int],
     heads: Sequence[str],
     references: Sequence[str] = (DEFAULT,),
@@ -166,13 +166,13 @@ def _cell(entry: Entry | None, mark: str) -> str:
     return f"{100 * entry.mean:.2f}{error} {mark}".strip() + fewer
 
 
-def _marks(rows: Sequence[Row], method: str, size: int, others: Sequence[str]) -> str:
+def _marks(rows: Sequence[Result], method: str, size: int, others: Sequence[str]) -> str:
     """A mark for each method it is compared with; a dot in the place of itself."""
     marks = [_mark(rows, method, size, other) or "·" for other in others]
     return "" if set(marks) == {"·"} else "".join(marks)
 
 
-def _mark(rows: Sequence[Row], method: str, size: int, other: str) -> str:
+def _mark(rows: Sequence[Result], method: str, size: int, other: str) -> str:
     """Below, above or no difference; nothing with fewer than two seeds in common."""
     gap, half, deviation = paired_difference(
         by_seed(rows, method, size), by_seed(rows, other, size)
@@ -182,12 +182,12 @@ def _mark(rows: Sequence[Row], method: str, size: int, other: str) -> str:
     return "↑" if gap > half else "↓" if gap < -half else "≈"
 
 
-def _count_above(rows: Sequence[Row], method: str, other: str, sizes: Sequence[int]) -> str:
+def _count_above(rows: Sequence[Result], method: str, other: str, sizes: Sequence[int]) -> str:
     """In how many seeds and sizes of both a method is above another."""
     if method == other:
         return ""
     pairs = []
     for size in sizes:
         own, theirs = by_seed(rows, method, size), by_seed(rows, other, size)
-        pairs += [(own[seed].accuracy, theirs[seed].accuracy) for seed in own if seed in theirs]
+        pairs += [(own[seed].score, theirs[seed].score) for seed in own if seed in theirs]
     return f"{sum(ours > chance for ours, chance in pairs)} of {len(pairs)}"

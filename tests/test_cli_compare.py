@@ -102,8 +102,8 @@ def test_an_interrupted_comparison_has_the_rows_so_far(table):
     options = {"sizes": [5], "methods": ["uniform"], "seeds": 3, "records": table}
     found = bicore.compare(table / "data.npz", **options, callback=stop)
     assert found.interrupted
-    assert len(found.run.rows()) == 1
-    assert len(bicore.compare(table / "data.npz", **options).run.rows()) == 3
+    assert len(found.run.results()) == 1
+    assert len(bicore.compare(table / "data.npz", **options).run.results()) == 3
     assert len(list(table.glob("compare-*.jsonl"))) == 1
 
 

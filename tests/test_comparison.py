@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from bicore.evaluate.models import (
     perceptron,
 )
 from bicore.evaluate.pools import as_source, make_pools
-from bicore.evaluate.records import Records, Row, digest, smallest_detectable, summarise
+from bicore.evaluate.records import Records, Result, digest, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.methods import as_selector
 from bicore.methods.baselines.base import BaselineSelector
@@ -257,9 +257,9 @@ def test_the_papers_cnn_needs_images_of_some_size():
 # Statistics.
 
 
-def rows_of(**values) -> list[Row]:
+def rows_of(**values) -> list[Result]:
     return [
-        Row(name, 10, seed, value, 0.1)
+        Result(name, 10, seed, value, 0.1)
         for name, series in values.items()
         for seed, value in enumerate(series)
     ]
@@ -318,7 +318,7 @@ def test_one_seed_or_missing_rows_allow_no_comparison():
 
 
 SETTINGS = {"judge": "ridge", "pool": 5}
-ROW = Row("a", 10, 0, 0.5, 0.1)
+ROW = Result("a", 10, 0, 0.5, 0.1)
 
 
 def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
@@ -328,14 +328,14 @@ def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
     rows = [ROW, replace(ROW, seed=1), replace(ROW, seed=2, **more)]
     for row in rows:
         first.add(row)
-    assert list(Records(path, SETTINGS).rows.values()) == rows
+    assert list(Records(path, SETTINGS).results.values()) == rows
     refuses("pool", Records, path, {"judge": "ridge", "pool": 6})
     with open(path, "a") as file:
         file.write('{"method": "a", "si')  # a crash in the middle of a line
     torn = Records(path, SETTINGS)
-    assert list(torn.rows.values()) == rows
-    torn.add(Row("b", 10, 0, 0.9, 0.2))
-    assert len(Records(path, SETTINGS).rows) == 4
+    assert list(torn.results.values()) == rows
+    torn.add(Result("b", 10, 0, 0.9, 0.2))
+    assert len(Records(path, SETTINGS).results) == 4
     path.write_text(path.read_text().replace('"seed": 1', '"seed" 1'))
     refuses("line 3", Records, path, SETTINGS)
     assert digest({"a": 1}) != digest({"a": 2})
@@ -359,7 +359,7 @@ def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
     ids=str,
 )
 def test_a_damaged_row_is_refused_by_its_line(tmp_path, damage):
-    lines = [{"settings": SETTINGS}, asdict(ROW) | damage, {}]
+    lines = [{"settings": SETTINGS}, ROW.as_record() | damage, {}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     refuses("line 2", Records, tmp_path / "rows.jsonl", SETTINGS)
 
@@ -368,7 +368,7 @@ def test_older_rows_are_read_and_other_files_refused(tmp_path):
     path = tmp_path / "rows.jsonl"
     older = {"method": "a", "size": 10, "seed": 0, "accuracy": 0.5, "selection_seconds": 0.1}
     path.write_text(json.dumps({"settings": SETTINGS}) + f"\n{json.dumps(older)}\n")
-    assert list(Records(path, SETTINGS).rows.values()) == [ROW]
+    assert list(Records(path, SETTINGS).results.values()) == [ROW]
     (tmp_path / "other.jsonl").write_text("hello\n")
     for place in (tmp_path / "none" / "x.jsonl", tmp_path / "other.jsonl"):
         refuses(place.name, Records, place, SETTINGS)
@@ -453,10 +453,10 @@ def test_grid_is_complete_and_continues_after_an_interrupt(tmp_path, judge):
     kept = again.done()
     assert 0 < kept < 16
     again.run()
-    value = {row.cell: row.accuracy for row in whole.records.rows.values()}
-    assert {row.cell: row.accuracy for row in again.records.rows.values()} == pytest.approx(value)
+    value = {row.cell: row.score for row in whole.records.results.values()}
+    assert {row.cell: row.score for row in again.records.results.values()} == pytest.approx(value)
     assert (WHOLE, 60, 1) in value
-    fitted = [row for row in whole.records.rows.values() if row.method in ("icarl", "craig")]
+    fitted = [row for row in whole.records.results.values() if row.method in ("icarl", "craig")]
     assert all(row.model_seconds > 0 for row in fitted)
 
 
@@ -500,7 +500,7 @@ def test_all_judges_evaluate_the_same_selections(tmp_path):
     run.others = [as_judge("knn", 1), as_judge("logistic", 1)]
     run.run()
     assert not run.failed
-    rows = run.records.rows
+    rows = run.records.results
     alone = as_judge("knn", 1)
     for seed in range(2):
         stage = Stage(run, seed)
@@ -510,11 +510,11 @@ def test_all_judges_evaluate_the_same_selections(tmp_path):
         assert list(row.measures) == ["ridge", "knn", "logistic"]
         (expected,) = alone.tune(stage.rows).measures([chosen], stage.test, 3, seed)
         assert row.measures["knn"] == expected.values
-        assert row.accuracy == row.measures["ridge"]["accuracy"]
+        assert row.score == row.measures["ridge"]["accuracy"]
         codes = stage.pool.y
         share = np.mean(stage.test.y.numpy() == np.bincount(codes).argmax())
         plain = rows[MAJORITY, 60, seed]
-        assert plain.accuracy == plain.measures["knn"]["accuracy"] == pytest.approx(share)
+        assert plain.score == plain.measures["knn"]["accuracy"] == pytest.approx(share)
         assert plain.measures["ridge"]["balanced_accuracy"] == pytest.approx(1 / 3)
     first, second, _ = findings_of(run, measure_by("balanced", True))
     mean = np.mean([rows["uniform", 9, one].measures["knn"]["balanced_accuracy"] for one in (0, 1)])
@@ -535,7 +535,7 @@ def test_judge_below_the_majority_on_all_data_is_flagged(tmp_path):
     assert found.whole["accuracy"].mean < found.majority["accuracy"].mean
     assert found.note.startswith("the ridge model trained on all data")
     run.majority = False
-    del run.records.rows[MAJORITY, 300, 1]
+    del run.records.results[MAJORITY, 300, 1]
     assert not findings_of(run, measure_by(None, True))[0].note  # of other seeds
 
 
@@ -568,7 +568,7 @@ def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge
     run.run()
     assert not run.failed
     assert run.done() == run.grid.cells() == 8
-    assert all(row.model_seconds > 0 for row in run.records.rows.values())
+    assert all(row.model_seconds > 0 for row in run.records.results.values())
     stage = Stage(run, 0)
     module = stage.context(Refitting()).model
     assert isinstance(module, torch.nn.Module)

@@ -10,7 +10,7 @@ from benchmarks import common, comparison_embedding
 from benchmarks.comparison_embedding import Part, run
 from benchmarks.comparison_page import complete_seeds
 from bicore.evaluate.models import RidgeJudge, Sample, as_sample
-from bicore.evaluate.records import Row
+from bicore.evaluate.records import Result
 from bicore.kernels import Linear
 
 
@@ -60,10 +60,10 @@ def test_rerun_computes_only_missing_rows(folder, capsys):
 
 
 def test_only_complete_seeds_are_reported():
-    rows = [Row(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
-    assert complete_seeds([*rows, Row("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
-    assert complete_seeds([*rows, Row("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]
-    assert complete_seeds([*rows, Row("a", 9, 3, 0.5, 0.1)], 9) == [3]
+    rows = [Result(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
+    assert complete_seeds([*rows, Result("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete_seeds([*rows, Result("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete_seeds([*rows, Result("a", 9, 3, 0.5, 0.1)], 9) == [3]
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_class_scores_are_paired_with_random_ones_by_seed(run, hostile):
     (judge,) = facts_of(hostile)["judges"]
     uniform, centre, same = judge["classes"]
     assert uniform == [[], []]
-    rows = run.records.rows
+    rows = run.records.results
     for place, size in enumerate(run.grid.sizes):
         shares = {
             name: np.array([rows[name, size, seed].classes["ridge"] for seed in SEEDS])
@@ -151,15 +151,15 @@ def test_targets_have_picks_and_no_classes(tmp_path):
 def test_records_without_picks_are_read(run, tmp_path):
     older = {
         cell: replace(row, picks=[], classes={})
-        for cell, row in run.records.rows.items()
+        for cell, row in run.records.results.items()
         if row.method != "uniform"
     }
     rows = Records(tmp_path / "rows.jsonl", {})
-    rows.rows = run.records.rows | older
+    rows.results = run.records.results | older
     facts = facts_of(write_page(replace(run, records=rows), tmp_path))
     assert [any(found) for found in facts["picks"]["selections"]] == [True, False, False]
     assert facts["judges"][0]["classes"] == [[[], []]] * 3
-    rows.rows = {cell: replace(row, picks=[1000]) for cell, row in run.records.rows.items()}
+    rows.results = {cell: replace(row, picks=[1000]) for cell, row in run.records.results.items()}
     facts = facts_of(write_page(replace(run, records=rows), tmp_path))
     assert "picks" not in facts
 

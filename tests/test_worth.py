@@ -13,7 +13,7 @@ import torch
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError
 from bicore.evaluate.models import Judge, RidgeJudge
-from bicore.evaluate.records import Row
+from bicore.evaluate.records import Result
 from bicore.evaluate.worth import (
     Appraisal,
     Curve,
@@ -23,7 +23,7 @@ from bicore.evaluate.worth import (
     Worth,
     random_sizes,
     search,
-    worth_of_rows,
+    worth_of_results,
 )
 from bicore.methods import Selector
 from bicore.methods.registry import greedy_selector
@@ -490,25 +490,25 @@ def test_worth_from_the_rows_of_a_comparison():
     scores = {("uniform", 10): 0.6, ("uniform", 40): 0.8, ("uniform", 160): 0.9}
     scores |= {("ours", 10): 0.8, ("ours", 40): 0.95, ("worse", 10): 0.5}
     rows = [
-        Row(method, size, seed, score + seed / 100, 0.1)
+        Result(method, size, seed, score + seed / 100, 0.1)
         for (method, size), score in scores.items()
         for seed in range(4)
     ]
-    found = worth_of_rows(rows, ["ours", "worse", "uniform"], [10, 40, 160])
+    found = worth_of_results(rows, ["ours", "worse", "uniform"], [10, 40, 160])
     assert found["ours", 10].rows == 40
     assert found["ours", 40].beyond
     assert found["worse", 10].rows == 0
     assert set(found) == {("ours", 10), ("ours", 40), ("worse", 10)}
-    assert worth_of_rows(rows, ["ours"], [10]) == {}  # one size is no curve
+    assert worth_of_results(rows, ["ours"], [10]) == {}  # one size is no curve
     others = [row for row in rows if row.method != "uniform"]
-    assert worth_of_rows(others, ["ours"], [10, 40]) == {}
+    assert worth_of_results(others, ["ours"], [10, 40]) == {}
 
 
 def test_a_seed_that_is_not_there_is_not_compared():
-    rows = [Row("uniform", size, seed, size / 100, 0.1) for size in (10, 40) for seed in range(3)]
-    rows += [Row("ours", 10, seed, 0.25, 0.1) for seed in (0, 1, 7)]
-    assert len(worth_of_rows(rows, ["ours"], [10, 40])) == 1
-    assert worth_of_rows(rows[:-2], ["ours"], [10, 40]) == {}
+    rows = [Result("uniform", size, k, size / 100, 0.1) for size in (10, 40) for k in range(3)]
+    rows += [Result("ours", 10, seed, 0.25, 0.1) for seed in (0, 1, 7)]
+    assert len(worth_of_results(rows, ["ours"], [10, 40])) == 1
+    assert worth_of_results(rows[:-2], ["ours"], [10, 40]) == {}
 
 
 def test_the_ends_keep_their_sides():

@@ -46,7 +46,7 @@ bilevel bilevel.weights WeightMode
 evaluate evaluate.comparison Comparison findings_of Grid Stream StreamComparison
 evaluate evaluate.models as_judge JUDGES LogisticJudge NearestJudge Sample
 evaluate evaluate.pools make_pools
-evaluate evaluate.records Records Row summarise
+evaluate evaluate.records Records Row=Result summarise
 evaluate evaluate.worth Equivalent
 kernels kernels.architecture Erf GELU LeakyReLU ReLU
 kernels kernels.architecture Conv Dense Flatten GlobalAverage Layer Residual

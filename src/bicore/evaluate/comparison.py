@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from bicore._deprecated import renamed_methods
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, as_option, check_integer
 from bicore.evaluate import models
 from bicore.evaluate.pools import Pools, labels_of
-from bicore.evaluate.records import Entry, Records, Row, Summary, rows_with_score, summarise
-from bicore.evaluate.worth import Equivalent, worth_of_rows
+from bicore.evaluate.records import Entry, Records, Result, Summary, results_with_score, summarise
+from bicore.evaluate.worth import Equivalent, worth_of_results
 from bicore.methods.base import Selector
 from bicore.networks.observe import Observed, observe
 from bicore.runtime.clock import Clock
@@ -48,10 +49,11 @@ class Grid:
     seeds: Sequence[int]
 
     def cells(self) -> int:
-        """Number of rows of a complete comparison."""
+        """Number of results of a complete comparison."""
         return len(self.methods) * len(self.sizes) * len(self.seeds)
 
 
+@renamed_methods(rows="results")
 @dataclass
 class BaseComparison:
     """A grid of methods, the evaluation models, and the rows of results.
@@ -77,10 +79,10 @@ class BaseComparison:
         """The settings of this kind of comparison."""
         return {"pool": self.pools.size}
 
-    def row_to_json(self, row: Row) -> dict[str, Any]:
-        """Convert a row for JSON."""
+    def result_to_json(self, result: Result) -> dict[str, Any]:
+        """Convert a result for JSON."""
         skipped = ("classes", "picks", "weights")
-        return {name: value for name, value in vars(row).items() if name not in skipped}
+        return {name: one for name, one in result.as_record().items() if name not in skipped}
 
     def run(self) -> None:
         """Fill every empty cell; a failing method is skipped from then on."""
@@ -104,15 +106,15 @@ class BaseComparison:
         """All evaluation models; the first gives the score."""
         return (self.judge, *self.others)
 
-    def rows(self) -> list[Row]:
-        """The rows of the grid so far."""
-        grid, rows = self.grid, self.records.rows.values()
-        rows_of_seeds = [row for row in rows if row.seed in grid.seeds and row.size in grid.sizes]
-        return [row for row in rows_of_seeds if row.method in grid.methods]
+    def results(self) -> list[Result]:
+        """The results of the grid so far."""
+        grid, known = self.grid, self.records.results.values()
+        of_seeds = [one for one in known if one.seed in grid.seeds and one.size in grid.sizes]
+        return [one for one in of_seeds if one.method in grid.methods]
 
     def done(self) -> int:
         """Number of filled cells."""
-        return len(self.rows())
+        return len(self.results())
 
     def say(self, words: str) -> None:
         """Report progress."""
@@ -120,8 +122,8 @@ class BaseComparison:
             self.callback(self.done(), words)
 
     def _missing(self, size: int, seed: int, names: Sequence[str] | None = None) -> list[str]:
-        """Return the methods, or names of references, without a row."""
-        known = self.records.rows
+        """Return the methods, or names of references, without a result."""
+        known = self.records.results
         every = list(self.grid.methods) if names is None else names
         return [one for one in every if one not in self.failed and (one, size, seed) not in known]
 
@@ -154,7 +156,7 @@ class BaseComparison:
         measures = {judge: dict(own.values) for judge, own in found.items()}
         classes = {judge: list(own.by_class) for judge, own in found.items() if own.by_class}
         own = {"measures": measures, "classes": classes, **more}
-        self.records.add(Row(method, size, seed, score, seconds, **own))
+        self.records.add(Result(method, size, seed, score, seconds, **own))
 
 
 class Stage:
@@ -318,20 +320,20 @@ class StreamComparison(BaseComparison):
         own = {name: getattr(self.stream, name) for name in ("capacity", "order", "batch")}
         return {"stream": self.pools.size, **own, "positions": list(self.grid.sizes)}
 
-    def row_to_json(self, row: Row) -> dict[str, Any]:
-        seconds = row.selection_seconds
+    def result_to_json(self, result: Result) -> dict[str, Any]:
+        seconds = result.selection_seconds
         return {
-            "buffer": row.method,
-            "position": row.size,
-            "seed": row.seed,
-            "accuracy": row.accuracy,
+            "buffer": result.method,
+            "position": result.size,
+            "seed": result.seed,
+            "accuracy": result.score,
             "update_seconds": seconds,
-            "rows_per_second": row.size / seconds if seconds else None,
-            "measures": row.measures,
+            "rows_per_second": result.size / seconds if seconds else None,
+            "measures": result.measures,
         }
 
     def _fill(self, stage: Stage, sizes: list[int]) -> None:
-        """Feed each buffer without a row."""
+        """Feed each buffer without a result."""
         rows = stage.pool[self._sort_rows(stage.pool, stage.seed)]
         stream = Dataset(rows.x, rows.y)
         for name in self.grid.methods:
@@ -355,7 +357,7 @@ class StreamComparison(BaseComparison):
         return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
 
     def _feed(self, stage: Stage, stream: Dataset, name: str, missing: list[int]) -> None:
-        """Feed a buffer, and evaluate it at positions without a row."""
+        """Feed a buffer, and evaluate it at positions without a result."""
         buffer = self.grid.methods[name](stage.seed)
         context = Context(runtime=replace(self.runtime, progress=False))
         seconds, batch = 0.0, self.stream.batch
@@ -396,30 +398,31 @@ def findings_of(run: BaseComparison, measure: models.Measure) -> list[Findings]:
 
 
 def _of_judge(run: BaseComparison, judge: models.Judge, measure: models.Measure) -> Findings:
-    rows = _rows(run, judge, measure)
-    summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
+    results = _results(run, judge, measure)
+    higher = measure.higher_is_better
+    summary = summarise(results, list(run.grid.methods), run.grid.sizes, higher)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
     note = _note(run, judge, majority, whole)
     # random scores must rise with the size
-    rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
-    worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
+    rising = results if higher else [replace(one, score=-one.score) for one in results]
+    worth = worth_of_results(rising, list(run.grid.methods), run.grid.sizes)
     return Findings(judge, measure, summary, majority, whole, note, worth)
 
 
-def _rows(run: BaseComparison, judge: models.Judge, measure: models.Measure) -> list[Row]:
-    """Return the run's rows, scored by a model and a metric."""
-    rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
+def _results(run: BaseComparison, judge: models.Judge, measure: models.Measure) -> list[Result]:
+    """Return the run's results, scored by a model and a metric."""
+    results = [one for one in run.records.results.values() if one.seed in run.grid.seeds]
     if judge is run.judge and measure is models.measures_of(run.pools.classification)[0]:
-        return rows  # older files have no other metrics
-    return rows_with_score(rows, judge.name, measure.key)
+        return results  # older files have no other metrics
+    return results_with_score(results, judge.name, measure.key)
 
 
 def _reference(run: BaseComparison, judge: models.Judge, name: str) -> Entries:
-    """Return all metrics of the rows of a reference."""
+    """Return all metrics of the results of a reference."""
     size = run.pools.size
     found: Entries = {}
     for measure in models.measures_of(run.pools.classification):
-        entry = summarise(_rows(run, judge, measure), [name], [size]).of(name, size)
+        entry = summarise(_results(run, judge, measure), [name], [size]).of(name, size)
         if entry is not None:
             found[measure.key] = entry
     return found

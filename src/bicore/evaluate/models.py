@@ -152,7 +152,7 @@ class Measure:
     key: str
     word: str
     title: str
-    larger: bool = True
+    higher_is_better: bool = True
 
 
 CLASSES = (
@@ -161,7 +161,7 @@ CLASSES = (
 )
 TARGETS = (
     Measure("r2", "r2", "R²"),
-    Measure("mean_absolute_error", "mae", "mean absolute error", larger=False),
+    Measure("mean_absolute_error", "mae", "mean absolute error", higher_is_better=False),
 )
 
 

@@ -1,4 +1,4 @@
-"""Rows of a comparison: stored one per line, and summarised with paired differences."""
+"""Results of a comparison: stored one per line, and summarised with paired differences."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore._deprecated import renamed_fields, renamed_keywords, renamed_methods
 from bicore.data import Array
 from bicore.errors import InputError, check_integer
 from bicore.files import replacing
@@ -23,14 +24,15 @@ from bicore.files import replacing
 HEAD = b'{"settings": {'
 
 
+@renamed_fields(accuracy="score")
 @dataclass(frozen=True)
-class Row:
-    """One selection with its scores."""
+class Result:
+    """One selection with its scores; ``score`` is that of the first evaluation model."""
 
     method: str
     size: int
     seed: int
-    accuracy: float
+    score: float
     selection_seconds: float
     model_seconds: float = 0.0
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -43,18 +45,28 @@ class Row:
         """The method, size and seed."""
         return self.method, self.size, self.seed
 
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Result:
+        """Return a result from the fields of a file, where the score is called accuracy."""
+        return cls(**{"score" if name == "accuracy" else name: one for name, one in fields.items()})
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the fields for a file."""
+        return {"accuracy" if name == "score" else name: one for name, one in asdict(self).items()}
+
 
 def digest(settings: Mapping[str, Any]) -> str:
     """Return eight characters that identify settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
+@renamed_methods(rows="results")
 class Records:
-    """Rows of a comparison, in memory or in a file of JSON lines that starts with the settings."""
+    """Results, in memory or in a file of JSON lines that starts with the settings."""
 
     def __init__(self, path: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.path, self.settings = path, dict(settings or {})
-        self.rows: dict[tuple[str, int, int], Row] = {}
+        self.results: dict[tuple[str, int, int], Result] = {}
         if path is None:
             return
         if path.is_dir() or not path.parent.is_dir():
@@ -65,17 +77,17 @@ class Records:
         if rest or not lines:  # a new file, or a crash truncated the last line
             self._rewrite(path)
 
-    def add(self, row: Row) -> None:
-        """Add a row, and write it to the file."""
-        self.rows[row.cell] = row
+    def add(self, result: Result) -> None:
+        """Add a result, and write it to the file."""
+        self.results[result.cell] = result
         if self.path is not None:
             with open(self.path, "a") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
+                file.write(json.dumps(result.as_record()) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
 
     def _read(self, lines: list[bytes], path: Path) -> None:
-        """Read the settings, which must be equal, and the rows."""
+        """Read the settings, which must be equal, and the results."""
         fix, own = "give another file as records, or remove it.", self.settings
         try:
             found = json.loads(lines[0])["settings"]
@@ -87,32 +99,32 @@ class Records:
             raise InputError(f"{path} holds records made with other settings ({names}); {fix}")
         for number, line in enumerate(lines[1:], 2):
             try:
-                row = _row(json.loads(line))
+                result = _read_checked(json.loads(line))
             except (ValueError, TypeError, AttributeError) as error:
-                wrong = f"{path}, line {number} is not a row ({error})"
+                wrong = f"{path}, line {number} is not a result ({error})"
                 raise InputError(f"{wrong}; remove that line.") from error
-            self.rows[row.cell] = row
+            self.results[result.cell] = result
 
     def _rewrite(self, path: Path) -> None:
-        """Write the settings and all rows."""
-        rows = ({"settings": self.settings}, *map(asdict, self.rows.values()))
+        """Write the settings and all results."""
+        lines = ({"settings": self.settings}, *map(Result.as_record, self.results.values()))
         with replacing(path) as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _row(values: dict[str, Any]) -> Row:
-    """Return a row if its values have the right types."""
-    row = Row(**values)
-    for value, least in ((row.size, 1), (row.seed, 0), *((pick, 0) for pick in row.picks)):
+def _read_checked(fields: dict[str, Any]) -> Result:
+    """Return a result if its values have the right types."""
+    result = Result.read(fields)
+    for value, least in ((result.size, 1), (result.seed, 0), *((pick, 0) for pick in result.picks)):
         check_integer("a value", value, least)
-    if len(row.weights) not in (0, len(row.picks)):
+    if len(result.weights) not in (0, len(result.picks)):
         raise ValueError("the numbers of weights and picks differ")
-    numbers = [row.accuracy, row.selection_seconds, row.model_seconds, *row.weights]
-    numbers += [value for own in row.measures.values() for value in own.values()]
-    numbers += [value for own in row.classes.values() for value in own if value is not None]
-    if not isinstance(row.method, str) or not all(isinstance(one, Real) for one in numbers):
+    numbers = [result.score, result.selection_seconds, result.model_seconds, *result.weights]
+    numbers += [value for own in result.measures.values() for value in own.values()]
+    numbers += [value for own in result.classes.values() for value in own if value is not None]
+    if not isinstance(result.method, str) or not all(isinstance(one, Real) for one in numbers):
         raise ValueError("a value has the wrong type")
-    return row
+    return result
 
 
 #: Two-sided confidence of the paired interval, and the power at which a difference counts as
@@ -123,19 +135,25 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Entry:
-    """One method at one size."""
+    """The results of one method at one size, compared with the best method."""
 
     method: str
     size: int
+    #: Number of seeds, and the mean score over them with its standard error.
     seeds: int
     mean: float
     error: float
+    #: Mean seconds of a selection, and of fitting the network that it needs.
     seconds: float
     model_seconds: float
+    #: How much worse the mean is than that of the best method on the same seeds, and half the width
+    #: of the paired 95% interval.
     gap: float
     interval: float
+    #: Whether it is the best method, or not significantly worse.
     best: bool
     tied: bool
+    #: Whether it has the seeds of all methods; only then can it be best or tied.
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
@@ -158,27 +176,33 @@ class Summary:
         return found.get((method, size))
 
 
+@renamed_keywords(larger="higher_is_better")
 def summarise(
-    rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], larger: bool = True
+    results: Iterable[Result],
+    methods: Sequence[str],
+    sizes: Sequence[int],
+    higher_is_better: bool = True,
 ) -> Summary:
     """Compute means, errors and differences, paired by seed.
 
     Methods are compared within seeds, for which pools and trainings are the same.
     """
-    table: dict[tuple[str, int], dict[int, Row]] = {}
-    for row in rows:
-        table.setdefault((row.method, row.size), {})[row.seed] = row
+    table: dict[tuple[str, int], dict[int, Result]] = {}
+    for result in results:
+        table.setdefault((result.method, result.size), {})[result.seed] = result
     entries: list[Entry] = []
     detectable: dict[int, float] = {}
     for size in sizes:
         present = {method: table[method, size] for method in methods if (method, size) in table}
         if present:
-            found, detectable[size] = _of_size(present, size, 1 if larger else -1)
+            found, detectable[size] = _of_size(present, size, 1 if higher_is_better else -1)
             entries += found
     return Summary(tuple(entries), detectable)
 
 
-def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[list[Entry], float]:
+def _of_size(
+    present: dict[str, dict[int, Result]], size: int, sign: int
+) -> tuple[list[Entry], float]:
     """Return the entries of one size, and the smallest detectable difference.
 
     Only methods with all seeds can be best or tied, because means over different seeds are not
@@ -186,13 +210,13 @@ def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[
     """
     most = max(present.values(), key=len)
     complete = [method for method, own in present.items() if set(own) == set(most)]
-    scores = {name: [row.accuracy for row in own.values()] for name, own in present.items()}
+    scores = {name: [one.score for one in own.values()] for name, own in present.items()}
     best = max(complete, key=lambda method: sign * np.mean(scores[method]))
     entries, spreads = [], []
     for method, own in present.items():
         gap, interval, spread = paired_difference(present[best], own)
-        baseline = method in complete and method != best
-        if baseline and np.isfinite(spread):
+        comparable = method in complete and method != best
+        if comparable and np.isfinite(spread):
             spreads.append(spread)
         entry = Entry(
             method,
@@ -200,12 +224,12 @@ def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[
             len(own),
             float(np.mean(scores[method])),
             standard_error(scores[method]),
-            float(np.mean([row.selection_seconds for row in own.values()])),
-            float(np.mean([row.model_seconds for row in own.values()])),
+            float(np.mean([one.selection_seconds for one in own.values()])),
+            float(np.mean([one.model_seconds for one in own.values()])),
             sign * gap,
             interval,
             best=method == best,
-            tied=baseline and bool(sign * gap - interval <= 0),
+            tied=comparable and bool(sign * gap - interval <= 0),
             complete=method in complete,
         )
         entries.append(entry)
@@ -225,10 +249,12 @@ def half_width(differences: Sequence[float] | Array) -> float:
     return t_quantile(0.5 + CONFIDENCE / 2, len(differences)) * standard_error(differences)
 
 
-def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
+def paired_difference(
+    first: dict[int, Result], second: dict[int, Result]
+) -> tuple[float, float, float]:
     """Return mean, half-width and standard deviation of first minus second, by common seeds."""
     common = sorted(set(first) & set(second))
-    differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
+    differences = np.array([first[seed].score - second[seed].score for seed in common])
     mean = float(differences.mean()) if common else float("nan")
     spread = float(differences.std(ddof=1)) if len(common) > 1 else float("nan")
     return mean, half_width(differences), spread
@@ -243,10 +269,10 @@ def smallest_detectable(spread: float, seeds: int) -> float:
     return bound * spread / float(np.sqrt(seeds))
 
 
-def rows_with_score(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
-    """Return the rows with the score of another model or metric."""
-    known = (row for row in rows if measure in row.measures.get(judge, {}))
-    return [replace(row, accuracy=row.measures[judge][measure]) for row in known]
+def results_with_score(results: Iterable[Result], judge: str, measure: str) -> list[Result]:
+    """Return the results with the score of another model or metric."""
+    known = (one for one in results if measure in one.measures.get(judge, {}))
+    return [replace(one, score=one.measures[judge][measure]) for one in known]
 
 
 def finite(value: float) -> float | None:

@@ -35,7 +35,7 @@ from bicore.defaults import MAX_ROWS, SEEDS
 from bicore.errors import InputError, LargeDataWarning, check_integer, check_name
 from bicore.evaluate.models import Judge, as_judge, draw_tuning_rows
 from bicore.evaluate.pools import TEST_SHARE, Split, as_source, make_pools
-from bicore.evaluate.records import Row, finite, half_width
+from bicore.evaluate.records import Result, finite, half_width
 from bicore.methods.base import Selector, require_complete
 from bicore.methods.baselines.simple import ClassBalanced, Uniform
 from bicore.methods.large import human_seconds, make_feasible
@@ -407,17 +407,20 @@ def _middle_of_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
     return None
 
 
-def worth_of_rows(
-    rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], baseline: str = "uniform"
+def worth_of_results(
+    results: Iterable[Result],
+    methods: Sequence[str],
+    sizes: Sequence[int],
+    baseline: str = "uniform",
 ) -> dict[tuple[str, int], Equivalent]:
-    """Return the worth of each method's selections, from the random rows of the comparison.
+    """Return the worth of each method's selections, from the comparison's random rows.
 
     Nothing is evaluated again. The curve has only the compared sizes, so a worth beyond the
     largest of them has no number.
     """
     table: dict[tuple[str, int], dict[int, float]] = {}
-    for row in rows:
-        table.setdefault((row.method, row.size), {})[row.seed] = row.accuracy
+    for one in results:
+        table.setdefault((one.method, one.size), {})[one.seed] = one.score
     random = {size: table[baseline, size] for size in sizes if (baseline, size) in table}
     found: dict[tuple[str, int], Equivalent] = {}
     for method, size in product(methods, sizes) if len(random) > 1 else ():

@@ -384,7 +384,7 @@ class ComparisonResult:
             "test": run.pools.test_size,
             "judge": run.judge.name,
             "score": first.measure.title,
-            "rows": [run.row_to_json(row) for row in run.rows()],
+            "rows": [run.result_to_json(one) for one in run.results()],
             **_view(first),
             "everything": _means(first.whole).get(first.measure.key),
             "judges": {
@@ -429,7 +429,7 @@ def _table(run: BaseComparison, found: Findings) -> list[str]:
     sizes = [size for size in run.grid.sizes if size in found.summary.detectable]
     if not sizes:
         return ["no results yet"]
-    sign = -1 if found.measure.larger else 1
+    sign = -1 if found.measure.higher_is_better else 1
     ranked = sorted(found.summary.entries, key=lambda one: (-one.size, sign * one.mean))
     names = list(dict.fromkeys(one.method for one in ranked))
     plain = "majority class" if run.pools.classification else "mean of the targets"

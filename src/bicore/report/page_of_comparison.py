@@ -17,7 +17,7 @@ import numpy as np
 from bicore._deprecated import renamed_keywords
 from bicore._version import __version__
 from bicore.evaluate.comparison import BaseComparison, Findings
-from bicore.evaluate.records import Entry, Row, finite
+from bicore.evaluate.records import Entry, Result, finite
 from bicore.report.document import RowView, write_document
 from bicore.report.page_of_selection import compare_recalls
 from bicore.types import PathLike
@@ -28,8 +28,8 @@ RANDOM = "uniform"
 #: 2,000 rows take a few megabytes.
 MOST_CARDS, MOST_ROWS = 500, 2000
 
-#: Rows with picks of the first seed, by method and size.
-Selections = dict[tuple[str, int], Row]
+#: Results with picks of the first seed, by method and size.
+Selections = dict[tuple[str, int], Result]
 
 
 @renamed_keywords()
@@ -96,7 +96,7 @@ def _results(run: BaseComparison, found: Findings) -> dict[str, Any]:
     return {
         "judge": found.judge.title(run.pools.classification),
         "measure": found.measure.title,
-        "larger": found.measure.larger,
+        "larger": found.measure.higher_is_better,
         "headlines": [_headline(found, size) for size in run.grid.sizes],
         "entries": found.rows(),
         "references": [
@@ -114,8 +114,8 @@ def _class_scores(run: BaseComparison, judge: str, method: str, size: int) -> li
     """Compare recalls by class with random rows, on the seeds of both; empty if unknown."""
     pairs = []
     for seed in run.grid.seeds:
-        rows = [run.records.rows.get((name, size, seed)) for name in (method, RANDOM)]
-        recalls = [[] if row is None else row.classes.get(judge, []) for row in rows]
+        pair = [run.records.results.get((name, size, seed)) for name in (method, RANDOM)]
+        recalls = [[] if one is None else one.classes.get(judge, []) for one in pair]
         if all(len(own) == run.pools.outputs for own in recalls):
             pairs.append(recalls)
     if method == RANDOM or not pairs:
@@ -147,9 +147,9 @@ def _known_selections(run: BaseComparison) -> Selections:
     """Return the recorded selections of the first seed."""
     seed = run.grid.seeds[0]
     pool = run.pools.rows(seed)
-    rows = [row for row in run.rows() if row.seed == seed and row.picks]
-    # edited rows may contain any picks
-    return {(row.method, row.size): row for row in rows if np.isin(row.picks, pool).all()}
+    results = [one for one in run.results() if one.seed == seed and one.picks]
+    # an edited file may contain any picks
+    return {(one.method, one.size): one for one in results if np.isin(one.picks, pool).all()}
 
 
 def _picks(run: BaseComparison, known: Selections) -> dict[str, Any]:
