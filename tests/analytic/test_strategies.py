@@ -22,7 +22,7 @@ from bicore.bilevel.strategies.exact import (
     MatrixSet,
     Removals,
     fit_set,
-    others_of,
+    joining_terms,
 )
 from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
@@ -103,9 +103,9 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
     assert float(barred[best[1]]) == pytest.approx(rest, rel=1e-7, abs=1e-10)
     pool = MatrixPool(chosen, _long(others))
     swap = pool.best_swap(Limits(ranks))
-    assert (swap.place, pool.points[swap.row]) == best
+    assert (swap.leaving, pool.points[swap.joining]) == best
     assert swap.gain == pytest.approx(gains[best], rel=1e-7)
-    assert pool.best_swap(Limits(ranks, 3)).place >= 3
+    assert pool.best_swap(Limits(ranks, 3)).leaving >= 3
     second = pool.best_swap(barring)
     assert second.gain == pytest.approx(sorted(gains.values())[-2], rel=1e-7)
     for left in (MatrixPool(chosen), pool):
@@ -131,8 +131,8 @@ def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
         fresh = MatrixSet(problem, pool.points[:5])
         assert pool.objective == pytest.approx(fresh.objective, rel=1e-9)
         np.testing.assert_allclose(pool.removals().costs, fresh.removals().costs, rtol=1e-8)
-        tables = others_of(pool.rows, slice(5, None), slice(0, 5))
-        for one, other in zip(tables, fresh.others(_long(pool.points[5:])), strict=True):
+        tables = joining_terms(pool.rows, slice(5, None), slice(0, 5))
+        for one, other in zip(tables, fresh.joining(_long(pool.points[5:])), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-9)
     assert sorted(pool.points) == list(range(24))
     assert pool.drift < 1e-9
@@ -164,10 +164,10 @@ def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
         terms.state = FeatureState(terms.state.outer, terms.rho, terms.device)
     columns, features = MatrixSet(problem, points), fit_set(problem, points, terms)
     assert isinstance(features, FeatureSet)
-    assert torch.is_tensor(features.others(every).t) == tensors
+    assert torch.is_tensor(features.joining(every).t) == tensors
     assert features.objective == pytest.approx(columns.objective, rel=1e-10)
     np.testing.assert_allclose(features.removals().costs, columns.removals().costs, rtol=1e-8)
-    for one, other in zip(features.others(every), columns.others(every), strict=True):
+    for one, other in zip(features.joining(every), columns.joining(every), strict=True):
         np.testing.assert_allclose(one[rest], other[rest], atol=1e-10)
     limits = Limits(range(24), 1)
     barring = Limits(range(24), 1, excluded={(5, 7), (8, 9)})
@@ -176,7 +176,7 @@ def test_a_set_in_features_is_the_set_by_columns(separate, tensors):
     for _ in range(30):
         swap = other.best_swap(barring)
         found = one.best_swap(barring)
-        assert (found.place, found.row) == (swap.place, swap.row)
+        assert (found.leaving, found.joining) == (swap.leaving, swap.joining)
         assert found.gain == pytest.approx(swap.gain, rel=1e-7)
         place, row = int(rng.integers(6)), int(rng.integers(6, 24))
         for pool in (one, other):
@@ -234,8 +234,8 @@ def test_a_large_outer_set_in_features_counts_as_it_is(size, dtype):
 def test_gains_of_a_few_rows_of_a_pool_at_a_time_leave_no_better_swap(monkeypatch):
     given = digits_of(300)
     known = select_by("exchange", given, 80)
-    monkeypatch.setattr(exact, "SCORED", 4)
-    monkeypatch.setattr(exact, "PAIRS", 1)
+    monkeypatch.setattr(exact, "SCORED_ROWS", 4)
+    monkeypatch.setattr(exact, "SCORED_PAIRS", 1)
     monkeypatch.setattr(exact, "BLOCK", 80 * 7)
     monkeypatch.setattr(refining, "SHORTLIST", 16)
     found = select_by("exchange", given, 80)
@@ -381,7 +381,7 @@ def test_removals_are_exact_with_fewer_features_than_points(rho, monkeypatch):
     objectives = []
     for check in (exact.DRIFT, 0.0):  # steps as far as they hold, and a fit after every removal
         monkeypatch.setattr(exact, "DRIFT", check)
-        monkeypatch.setattr(exact, "WORSE", 100 if check else 0)
+        monkeypatch.setattr(exact, "DRIFT_RATIO", 100 if check else 0)
         objectives.append(refit(problem, selector.select(given, 75).indices, rho))
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-4)
 

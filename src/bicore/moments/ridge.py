@@ -4,7 +4,8 @@ With the features Φ_S and targets Y_S of the rows S, and the moments A, B of th
 
     Σ = (Φ_SᵀΦ_S + ρI)⁻¹      W = ΣΦ_SᵀY_S      M = −2Σ(AW − B)
 
-and every row has t = φᵀΣφ, q = φᵀΣAΣφ, r = y − Wᵀφ, h = Mᵀφ and the slope s = ⟨h, r⟩ = −∂G/∂w.
+and every row has t = φᵀΣφ, q = φᵀΣAΣφ, residuals r = y − Wᵀφ, adjoints h = Mᵀφ and the slope
+s = ⟨h, r⟩ = −∂G/∂w.
 If a row j joins (sign +1) or leaves (sign −1), with rate = sign / (1 + sign·t_j),
 
     G falls by        rate·s_j − rate²·q_j‖r_j‖²
@@ -84,8 +85,8 @@ class Step(NamedTuple):
     def decrease(self) -> float:
         """The decrease of the objective."""
         count = len(self.both) // 2
-        residual, slope = self.both[:count], self.both[count:]
-        return self.rate * float(slope @ residual - self.rate * self.q * (residual @ residual))
+        residual, adjoint = self.both[:count], self.both[count:]
+        return self.rate * float(adjoint @ residual - self.rate * self.q * (residual @ residual))
 
     def apply(self, both: Any, scaled: Any, v: Any) -> None:
         """Update r and h of rows, stored next to each other, with one product.
@@ -106,7 +107,7 @@ class RidgeRows(ABC):
     #: 1 + t of rows outside and 1 − t of rows inside; q of every row.
     divisor: Any
     q: Any
-    #: Residuals and h, next to each other.
+    #: Residuals r and adjoints h, next to each other.
     both: Any
     #: 1 for rows outside, −1 for rows inside.
     signs: Any
@@ -180,9 +181,9 @@ class RidgeRows(ABC):
 
     def _decreases(self, sign: float) -> Array:
         outputs = self.targets.shape[1]
-        residuals, slopes = self.both[:, :outputs], self.both[:, outputs:]
+        residuals, adjoints = self.both[:, :outputs], self.both[:, outputs:]
         squares = row_products(residuals, residuals)
-        products = row_products(slopes, residuals)
+        products = row_products(adjoints, residuals)
         found: Array = to_host(exact_gain(products, self.q, squares, sign * self.divisor))
         return found
 
@@ -439,9 +440,9 @@ class Candidates(PairRows):
         reach = self.gram[:, own] @ inverse
         weights = inverse @ self.targets[own]
         pulled = self.quadratic[:, own] @ weights
-        slopes = pulled - self.linear
-        slopes = -2.0 / self.ridge * (slopes - reach @ slopes[own])
-        both = np.hstack([self.targets - self.gram[:, own] @ weights, slopes])
+        adjoints = pulled - self.linear
+        adjoints = -2.0 / self.ridge * (adjoints - reach @ adjoints[own])
+        both = np.hstack([self.targets - self.gram[:, own] @ weights, adjoints])
         t = (self.gram - reach @ self.gram[own]) / self.ridge
         v = self.quadratic - reach @ self.quadratic[own]
         v = (v - v[:, own] @ reach.T) / self.ridge**2

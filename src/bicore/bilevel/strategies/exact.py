@@ -3,9 +3,9 @@
 A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
 than choosing the m points did; after a swap only the column of the point that joined is new.
 
-The symbols are those of :mod:`bicore.moments.ridge`: t, q, r and h of a row; between two rows, T =
-φ_kᵀΣφ_i and V = φ_kᵀΣAΣφ_i. D holds the weights of the outer set, and α = Q Y_S. If a chosen row i
-leaves, with d = 1 − t_i, every row k outside has
+The symbols are those of :mod:`bicore.moments.ridge`: t, q, the residuals r and the adjoints h of a
+row; between two rows, T = φ_kᵀΣφ_i and V = φ_kᵀΣAΣφ_i. D holds the weights of the outer set, and α
+= Q Y_S. If a chosen row i leaves, with d = 1 − t_i, every row k outside has
 
     t' = t + T²/d      q' = q + 2TV/d + q_i T²/d²      r' = r + T r_i/d
     h' = h + T (h_i + 2 q_i r_i/d)/d + 2V r_i/d
@@ -72,11 +72,11 @@ BLOCK = 1 << 20
 #: The set is refitted if (K_SS + ρI) α differs from Y_S by more than this share of Y_S …
 DRIFT = 1e-9
 #: … and by more than this multiple of the share after the last fit.
-WORSE = 100
+DRIFT_RATIO = 100
 #: Rows of a pool are scored in blocks of at least this many rows …
-SCORED = 64
+SCORED_ROWS = 64
 #: … or as many as make up this number of pairs.
-PAIRS = 1 << 17
+SCORED_PAIRS = 1 << 17
 
 
 def as_host_array(values: Tensor) -> Any:
@@ -84,7 +84,7 @@ def as_host_array(values: Tensor) -> Any:
     return values if values.is_cuda else values.numpy()
 
 
-def nonzero_places(mask: Any) -> Any:
+def nonzero_indices(mask: Any) -> Any:
     """Return the indices of the true entries, one array or tensor per dimension."""
     if isinstance(mask, Tensor):
         return torch.nonzero(mask, as_tuple=True)
@@ -117,8 +117,8 @@ class Limits:
         return gains
 
 
-class Others(NamedTuple):
-    """Tables of rows outside: 1 + t, q, r next to h, and T and V with the chosen rows."""
+class JoiningTerms(NamedTuple):
+    """Of rows that may join: 1 + t, q, r next to h, and T and V with the chosen rows."""
 
     divisor: Any
     q: Any
@@ -128,72 +128,79 @@ class Others(NamedTuple):
 
 
 class Removals:
-    """The effect of removing each chosen row, from 1 − t, q, and r next to h."""
+    """The effect of removing each chosen row, from d = 1 − t, q, and r next to h.
+
+    It changes r of another row by T·residual_shift, and h by T·adjoint_shift + 2V·residual_shift,
+    with the T and V of the two rows.
+    """
 
     def __init__(self, divisor: Any, q: Any, both: Any) -> None:
-        residuals, slopes = _halves(both)
-        self.inverse = 1 / divisor
+        residuals, adjoints = _halves(both)
+        self.inverse_divisor = 1 / divisor
         self.q = q
-        step = residuals * self.inverse[:, None]
-        turn = (slopes + (2 * q)[:, None] * step) * self.inverse[:, None]
-        self.size = row_products(step, step)
-        self.skew = row_products(step, turn)
+        shift = residuals * self.inverse_divisor[:, None]
+        adjoint_shift = (adjoints + (2 * q)[:, None] * shift) * self.inverse_divisor[:, None]
+        #: ‖residual_shift‖² and ⟨residual_shift, adjoint_shift⟩.
+        self.squared_shift = row_products(shift, shift)
+        self.shift_product = row_products(shift, adjoint_shift)
         squares = row_products(residuals, residuals)
         #: Increase of the objective when a row leaves.
-        self.costs = -exact_gain(row_products(slopes, residuals), q, squares, -divisor)
-        self.step = step.T
-        self.turn = turn.T
+        self.costs = -exact_gain(row_products(adjoints, residuals), q, squares, -divisor)
+        #: r/d and (h + 2q r/d)/d, with a column for each row.
+        self.residual_shift = shift.T
+        self.adjoint_shift = adjoint_shift.T
 
-    def swap_gains(self, others: Others) -> Any:
-        """Return the decrease of G for every pair of another row and a chosen one."""
-        on_device = isinstance(others.t, Tensor)
+    def swap_gains(self, joining: JoiningTerms) -> Any:
+        """Return the decrease of G for every pair of a joining row and a chosen one."""
+        on_device = isinstance(joining.t, Tensor)
         pairs = DEVICE_PAIRS if on_device else CACHED_PAIRS
-        height = max(1, pairs // max(1, others.t.shape[1]))
-        if len(others.t) <= height:
-            return self._block(others)
-        result = torch.empty_like(others.t) if on_device else np.empty_like(others.t)
+        height = max(1, pairs // max(1, joining.t.shape[1]))
+        if len(joining.t) <= height:
+            return self._block(joining)
+        result = torch.empty_like(joining.t) if on_device else np.empty_like(joining.t)
         for top in range(0, len(result), height):
             checkpoint()
             rows = slice(top, top + height)
-            result[rows] = self._block(Others(*(part[rows] for part in others)))
+            result[rows] = self._block(JoiningTerms(*(part[rows] for part in joining)))
         return result
 
-    def _block(self, some: Others) -> Any:
+    def _block(self, some: JoiningTerms) -> Any:
         """Compute a block of pairs with as few passes over it as possible."""
         t = some.t
-        residuals, slopes = _halves(some.both)
-        along = residuals @ self.step
+        residuals, adjoints = _halves(some.both)
+        squares = residuals @ self.residual_shift  # ⟨r, shift⟩, and ‖r'‖² below
         # ⟨h', r'⟩
-        agreement = t * self.skew
-        agreement += slopes @ self.step
-        agreement += residuals @ self.turn
-        agreement *= t
-        agreement += row_products(slopes, residuals)[:, None]
-        moved = t * self.size
-        moved += along
+        gains = t * self.shift_product
+        gains += adjoints @ self.residual_shift
+        gains += residuals @ self.adjoint_shift
+        gains *= t
+        gains += row_products(adjoints, residuals)[:, None]
+        projections = t * self.squared_shift  # ⟨r', shift⟩
+        projections += squares
         # ‖r'‖²
-        along += moved
-        along *= t
-        along += row_products(residuals, residuals)[:, None]
-        moved *= some.v
-        moved *= 2
-        agreement += moved
+        squares += projections
+        squares *= t
+        squares += row_products(residuals, residuals)[:, None]
+        projections *= some.v
+        projections *= 2
+        gains += projections
         # q'
-        scaled = t * self.inverse
-        energy = scaled * self.q
-        energy += some.v
-        energy += some.v
-        energy *= scaled
-        energy += some.q[:, None]
+        divisor = t * self.inverse_divisor
+        q = divisor * self.q
+        q += some.v
+        q += some.v
+        q *= divisor
+        q += some.q[:, None]
         # 1 + t'
-        scaled *= t
-        scaled += some.divisor[:, None]
-        energy *= along
-        energy /= scaled
-        agreement -= energy
-        agreement /= scaled
-        agreement -= self.costs
-        return agreement
+        divisor *= t
+        divisor += some.divisor[:, None]
+        # (⟨h', r'⟩ − q'‖r'‖²/(1 + t'))/(1 + t'), less the cost of the removal
+        q *= squares
+        q /= divisor
+        gains -= q
+        gains /= divisor
+        gains -= self.costs
+        return gains
 
 
 def _halves(both: Any) -> tuple[Any, Any]:
@@ -201,9 +208,10 @@ def _halves(both: Any) -> tuple[Any, Any]:
     return both[:, :outputs], both[:, outputs:]
 
 
-def others_of(rows: RidgeRows, index: Any, own: Any) -> Others:
-    """Return the tables of some rows; ``own`` identifies the chosen ones."""
-    return Others(rows.divisor[index], rows.q[index], rows.both[index], *rows.pairs(index, own))
+def joining_terms(rows: RidgeRows, index: Any, own: Any) -> JoiningTerms:
+    """Return the terms of some rows that may join; ``own`` identifies the chosen ones."""
+    pairs = rows.pairs(index, own)
+    return JoiningTerms(rows.divisor[index], rows.q[index], rows.both[index], *pairs)
 
 
 def removals_of(rows: RidgeRows, index: slice) -> Removals:
@@ -214,15 +222,15 @@ def removals_of(rows: RidgeRows, index: slice) -> Removals:
 class DoubleOperator:
     """A kernel operator whose stored numbers are multiplied in float64.
 
-    ``like`` is one with the same columns: their features are copied once.
+    The features of the columns are those of ``shared``, an operator with these columns, or a copy.
     """
 
-    def __init__(self, operator: KernelOperator, like: DoubleOperator | None = None) -> None:
+    def __init__(self, operator: KernelOperator, shared: DoubleOperator | None = None) -> None:
         self.operator = operator
         self.matrix: Tensor | None = None
         if operator.feature_rows is not None:
             rows, columns = operator.feature_rows
-            known = None if like is None else like.operator.feature_rows
+            known = None if shared is None else shared.operator.feature_rows
             doubled = columns.double() if known is None else known[1]
             self.operator = Features(doubled if rows is columns else rows.double(), doubled)
         elif operator.like.dtype != torch.float64:
@@ -263,7 +271,7 @@ class SharedTerms:
         self.outer_targets = problem.outer_targets.double()
 
     @cached_property
-    def pulled(self) -> Tensor:
+    def target_products(self) -> Tensor:
         """Kᵀ D Y."""
         return self.cross.transposed_matmul(self.weights[:, None] * self.outer_targets)
 
@@ -312,28 +320,29 @@ class ExchangeSet(ABC):
         """Return the effect of removing each point."""
 
     @abstractmethod
-    def others(self, rows: Tensor | slice) -> Others:
-        """Return the tables of some points outside the set."""
+    def joining(self, rows: Tensor | slice) -> JoiningTerms:
+        """Return the terms of some points outside the set."""
 
     @abstractmethod
     def pool(self, shortlist: Tensor | None = None) -> ExchangePool:
         """Return the pool of the set and a shortlist of candidates."""
 
-    def best_gains(self, open_points: Tensor, limits: Limits, some: Tensor | None = None) -> Tensor:
+    def best_gains(self, may_join: Tensor, limits: Limits, some: Tensor | None = None) -> Tensor:
         """Compute the gain of the best exchange for each point, or for ``some``.
 
-        This takes a pass over their pairs with the chosen points.
+        This takes a pass over their pairs with the chosen points. The mask ``may_join`` is False
+        for points whose gain is −∞.
         """
-        best = torch.full_like(open_points, -torch.inf, dtype=torch.float64)
+        best = torch.full_like(may_join, -torch.inf, dtype=torch.float64)
         if limits.fixed >= len(self.points):
             return best
         every, removals = np.arange(len(best)), self.removals()
         height = max(1, BLOCK // len(self.points))
         for part in slices(len(best), height) if some is None else parts(some, height):
             joining = every[part] if isinstance(part, slice) else part.cpu().numpy()
-            gains = removals.swap_gains(self.others(part))
+            gains = removals.swap_gains(self.joining(part))
             best[part] = torch.as_tensor(limits.mask(gains, joining, self.points)).amax(1)
-        return best.masked_fill(~open_points, -torch.inf)
+        return best.masked_fill(~may_join, -torch.inf)
 
 
 class MatrixSet(ExchangeSet):
@@ -366,9 +375,9 @@ class MatrixSet(ExchangeSet):
         # grows with the square of the condition number.
         functions = tall_product(self.outer_columns, self.inverse)
         self.sandwich = transposed_product(functions, functions, weights)
-        pulled = transposed_product(functions, self.residual, weights)
-        #: The residuals and slopes of the points, side by side.
-        self.both = torch.cat([self.rho * self.alpha, 2 * pulled], 1)
+        #: r = ρα and h = 2UᵀDr of the points, side by side, with r of the outer set on the right.
+        adjoints = 2 * transposed_product(functions, self.residual, weights)
+        self.both = torch.cat([self.rho * self.alpha, adjoints], 1)
         self.objective = float(weights @ self.residual.square().sum(1))
         self.allowed = allowed_drift(
             relative_residual(shifted @ self.alpha - self.targets, self.targets)
@@ -395,31 +404,33 @@ class MatrixSet(ExchangeSet):
         return self.terms.products(self.outer_columns)
 
     @cached_property
-    def inside(self) -> tuple[Tensor, Tensor]:
-        """OᵀDO and OᵀDr, with O the columns of the outer set."""
+    def outer_products(self) -> tuple[Tensor, Tensor]:
+        """OᵀDO and OᵀDr, with O the columns and r the residuals of the outer set."""
         outer, weights = self.outer_columns, self.terms.weights
-        pulled = transposed_product(outer, self.residual, weights)
-        return transposed_product(outer, outer, weights), pulled
+        with_residuals = transposed_product(outer, self.residual, weights)
+        return transposed_product(outer, outer, weights), with_residuals
 
     def removals(self) -> Removals:
         divisor = self.rho * self.inverse.diagonal()
         return Removals(*map(as_host_array, (divisor, self.sandwich.diagonal(), self.both)))
 
-    def others(self, rows: Tensor | slice) -> Others:
-        moment, pulled = self.inside
+    def joining(self, rows: Tensor | slice) -> JoiningTerms:
+        own_products, residual_products = self.outer_products
         terms, rho = self.terms, self.rho
         columns = self.columns[rows]
         products = self.products[rows]
-        half = tall_product(columns, self.inverse)
-        moved = products - tall_product(half, moment)  # K'ᵀD O
-        pull = terms.pulled[rows] - products @ self.alpha - half @ pulled
+        t = tall_product(columns, self.inverse)  # T = U
+        posterior_products = products - tall_product(t, own_products)  # K'DO
+        # h = 2K'Dr/ρ with K'Dr = KᵀDr − T OᵀDr
+        with_residuals = terms.target_products[rows] - products @ self.alpha - t @ residual_products
         residual = terms.targets[rows] - columns @ self.alpha
-        variance = terms.variance[rows] - row_products(half, columns)
-        energy = terms.norms[rows] - row_products(half, products) - row_products(half, moved)
-        divisor, q = 1 + variance.clamp_min_(0) / rho, energy.clamp_min_(0) / rho**2
-        both = torch.cat([residual, 2 / rho * pull], 1)
-        image = tall_product(moved, self.inverse / rho)
-        return Others(*map(as_host_array, (divisor, q, both, half, image)))
+        variance = terms.variance[rows] - row_products(t, columns)
+        q = terms.norms[rows] - row_products(t, products)
+        q -= row_products(t, posterior_products)
+        divisor, q = 1 + variance.clamp_min_(0) / rho, q.clamp_min_(0) / rho**2
+        both = torch.cat([residual, 2 / rho * with_residuals], 1)
+        v = tall_product(posterior_products, self.inverse / rho)  # V = K'DU/ρ
+        return JoiningTerms(*map(as_host_array, (divisor, q, both, t, v)))
 
     def pool(self, shortlist: Tensor | None = None) -> MatrixPool:
         return MatrixPool(self, shortlist)
@@ -433,15 +444,15 @@ def relative_residual(missing: Any, targets: Any) -> float:
 
 def allowed_drift(share: float) -> float:
     """Return the largest drift of the coefficients, for a fit with this relative residual."""
-    return max(DRIFT, WORSE * share)
+    return max(DRIFT, DRIFT_RATIO * share)
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A place of the set, the row of the pool that replaces it, and the gain."""
+    """The places in a pool of the leaving and the joining point, and the gain."""
 
-    place: int
-    row: int
+    leaving: int
+    joining: int
     gain: float
 
 
@@ -482,41 +493,41 @@ class ExchangePool(ABC):
         return removals_of(self.rows, slice(0, self.size))
 
     def score(self, limits: Limits) -> tuple[Any, Array]:
-        """Compute the gains of pairs of another row and a place, and the others' rows.
+        """Compute gains of pairs of a candidate and a chosen point, and the candidates' places.
 
         The best pair is among them if no gain grew more than estimated.
         """
         removals = self.removals()
-        others = np.arange(self.size, len(self.points))
-        together = max(SCORED, PAIRS // self.size)
-        if len(others) <= together:
-            return self._gains(removals, slice(self.size, None), others, limits), others
-        level = self.rows.gains()[others] - float(removals.costs[limits.fixed :].min())
-        estimates = self.best[others] + level - self.level[others]
+        candidates = np.arange(self.size, len(self.points))
+        together = max(SCORED_ROWS, SCORED_PAIRS // self.size)
+        if len(candidates) <= together:
+            return self._gains(removals, slice(self.size, None), candidates, limits), candidates
+        level = self.rows.gains()[candidates] - float(removals.costs[limits.fixed :].min())
+        estimates = self.best[candidates] + level - self.level[candidates]
         blocks: list[Any] = []
         found: list[Array] = []
         top = -np.inf
-        while len(others) and not estimates.max() < top - TIE * self.objective:
-            likely = np.zeros(len(others), dtype=bool)
+        while len(candidates) and not estimates.max() < top - TIE * self.objective:
+            likely = np.zeros(len(candidates), dtype=bool)
             likely[np.argsort(-estimates, kind="stable")[:together]] = True
-            some = others[likely]
+            some = candidates[likely]
             gains = self._gains(removals, some, some, limits)
             self.best[some] = torch.as_tensor(gains).amax(1).cpu().numpy()
             self.level[some] = level[likely]
             top = max(top, float(self.best[some].max()))
             blocks.append(gains)
             found.append(some)
-            others, estimates, level = others[~likely], estimates[~likely], level[~likely]
+            candidates, estimates, level = candidates[~likely], estimates[~likely], level[~likely]
         gains = torch.cat(blocks) if torch.is_tensor(blocks[0]) else np.concatenate(blocks)
         return gains, np.concatenate(found)
 
     def _gains(self, removals: Removals, index: Any, rows: Array, limits: Limits) -> Any:
         """Compute the gains of some rows with each place, −∞ if not allowed.
 
-        ``index`` is a slice if the rows are all the others, because a slice needs no copy.
+        ``index`` is a slice if the rows are all candidates, because a slice needs no copy.
         """
         checkpoint()
-        gains = removals.swap_gains(others_of(self.rows, index, slice(0, self.size)))
+        gains = removals.swap_gains(joining_terms(self.rows, index, slice(0, self.size)))
         points = np.array(self.points)
         return limits.mask(gains, points[rows], self.points[: self.size])
 
@@ -526,22 +537,22 @@ class ExchangePool(ABC):
         Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
         leaving point has the highest.
         """
-        gains, others = self.score(limits)
-        found, places = nonzero_places(gains >= gains.max() - TIE * self.objective)
+        gains, candidates = self.score(limits)
+        found, places = nonzero_indices(gains >= gains.max() - TIE * self.objective)
         ranks = [limits.ranks[point] for point in self.points]
-        one, place = min(
+        one, leaving = min(
             zip(found.tolist(), places.tolist(), strict=True),
-            key=lambda pair: (ranks[others[pair[0]]], -ranks[pair[1]]),
+            key=lambda pair: (ranks[candidates[pair[0]]], -ranks[pair[1]]),
         )
-        return Swap(place, int(others[one]), float(gains[one, place]))
+        return Swap(leaving, int(candidates[one]), float(gains[one, leaving]))
 
-    def swap(self, place: int, row: int) -> None:
-        """Exchange a chosen point and a candidate; the same call undoes it."""
-        for one in (place, row):
-            self.rows.change(one)
-        self._exchange(place, row)
-        self.best[row] = np.inf
-        self.objective = self._evaluate(place)
+    def swap(self, leaving: int, joining: int) -> None:
+        """Exchange the points at two places; the same call undoes it."""
+        for place in (leaving, joining):
+            self.rows.change(place)
+        self._exchange(leaving, joining)
+        self.best[joining] = np.inf
+        self.objective = self._evaluate(leaving)
 
     def remove(self, place: int) -> None:
         """Remove the point at this place; the last point moves there."""
@@ -559,7 +570,7 @@ class ExchangePool(ABC):
         """Remove the point that costs least to lose; of equal ones that of the highest rank."""
         costs = self.removals().costs
         costs[: limits.fixed] = torch.inf
-        (tied,) = nonzero_places(costs <= costs.min() + TIE * self.objective)
+        (tied,) = nonzero_indices(costs <= costs.min() + TIE * self.objective)
         place = max(tied.tolist(), key=lambda one: limits.ranks[self.points[one]])
         self.objective += float(costs[place])
         self.remove(place)
@@ -583,22 +594,22 @@ class MatrixPool(ExchangePool):
         v[:count, :count] = chosen.sandwich
         both = chosen.both
         if shortlist is not None:
-            others = Others(*map(torch.as_tensor, chosen.others(shortlist)))
+            joining = JoiningTerms(*map(torch.as_tensor, chosen.joining(shortlist)))
             some = DoubleOperator(RowSubset.of(terms.train.operator, index))
             kernel = torch.cat([kernel, some.columns(shortlist)], 1)
             # The kernel's diagonal is exact, unlike evaluated pairs of equal points.
             kernel.diagonal().copy_(terms.variance[index])
             across = kernel[:count, count:]
-            between = torch.addmm(kernel[count:, count:], others.t, across, alpha=-1).div_(rho)
-            _border(t, others.t, between, others.divisor - 1)
+            posterior = torch.addmm(kernel[count:, count:], joining.t, across, alpha=-1).div_(rho)
+            _border(t, joining.t, posterior, joining.divisor - 1)
             moment = terms.between(shortlist)
-            moment.addmm_(others.t, chosen.products[shortlist].T, alpha=-1)
-            moment.addmm_(others.v, across, alpha=-rho).div_(rho**2)
-            _border(v, others.v, moment, others.q)
-            both = torch.cat([both, others.both])
-        inside = np.arange(len(index)) < count
+            moment.addmm_(joining.t, chosen.products[shortlist].T, alpha=-1)
+            moment.addmm_(joining.v, across, alpha=-rho).div_(rho**2)
+            _border(v, joining.v, moment, joining.q)
+            both = torch.cat([both, joining.both])
+        is_chosen = np.arange(len(index)) < count
         targets, *given = (one.cpu().numpy() for one in (terms.targets[index], tables, both))
-        self.rows = PairRows(targets, inside, *given)
+        self.rows = PairRows(targets, is_chosen, *given)
         self.rows.divisor[:count] = rho * chosen.inverse.diagonal().cpu().numpy()
         self.kernel, self._columns = kernel.cpu().numpy(), chosen.outer_columns
         self._root = terms.weights.sqrt()
@@ -636,12 +647,12 @@ class MatrixPool(ExchangePool):
         return float(missing @ missing)
 
 
-def _border(table: Tensor, across: Tensor, others: Tensor, diagonal: Tensor) -> None:
+def _border(table: Tensor, across: Tensor, block: Tensor, diagonal: Tensor) -> None:
     """Complete a symmetric matrix of which the first block is filled."""
     count = across.shape[1]
     table[count:, :count], table[:count, count:] = across, across.T
-    table[count:, count:] = others
-    table[count:, count:].add_(others.T).div_(2)
+    table[count:, count:] = block
+    table[count:, count:].add_(block.T).div_(2)
     table.diagonal()[count:] = diagonal
 
 
@@ -707,12 +718,12 @@ class FeatureSet(ExchangeSet):
         """The features of the points."""
         return to_device(self.rows.features, self.terms.device)
 
-    def others(self, rows: Tensor | slice) -> Others:
+    def joining(self, rows: Tensor | slice) -> JoiningTerms:
         checkpoint()
         index = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         terms = self.terms
         some = FeatureRows(self.state, terms.features[index], terms.targets[index])
-        return others_of(some, slice(None), self._own)
+        return joining_terms(some, slice(None), self._own)
 
     def pool(self, shortlist: Tensor | None = None) -> FeaturePool:
         more = [] if shortlist is None else shortlist.tolist()
@@ -727,9 +738,9 @@ class FeaturePool(ExchangePool):
 
     def __init__(self, chosen: FeatureSet, points: list[int]) -> None:
         super().__init__(chosen, points)
-        inside = np.arange(len(points)) < self.size
+        is_chosen = np.arange(len(points)) < self.size
         features, targets = self.terms.features[points], self.terms.targets[points]
-        self.rows = FeatureRows(chosen.state.copy(), features, targets, inside)
+        self.rows = FeatureRows(chosen.state.copy(), features, targets, is_chosen)
 
     @property
     def drift(self) -> float:

@@ -30,7 +30,7 @@ from bicore.bilevel.contract import RefinementCost
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.greedy import Outcome, unrefined_outcome
 from bicore.bilevel.strategies.base import Assembly, RefiningStrategy
-from bicore.bilevel.strategies.exact import PAIRS, ExchangePool, Limits, fit_set
+from bicore.bilevel.strategies.exact import SCORED_PAIRS, ExchangePool, Limits, fit_set
 from bicore.data import Array
 from bicore.errors import InputError, check_integer, check_number
 from bicore.kernels.operators import square_block
@@ -343,7 +343,7 @@ class Exchange(RefiningStrategy):
         swaps = swaps if self.rounds is None else min(self.rounds, swaps)
         pairs = sweeps * points * taken
         if in_features:
-            pairs += swaps * min(PAIRS, width * taken)
+            pairs += swaps * min(SCORED_PAIRS, width * taken)
             multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
             multiplications += 4 * depth**2 * sweeps * points  # every row times Σ and A, twice
             return RefinementCost(
@@ -453,15 +453,15 @@ class _Exchanges:
             least = self.tolerance * self.objective
             if not swap.gain > least:
                 break
-            leaves, joins = pool.points[swap.place], pool.points[swap.row]
-            pool.swap(swap.place, swap.row)
+            leaves, joins = pool.points[swap.leaving], pool.points[swap.joining]
+            pool.swap(swap.leaving, swap.joining)
             if not self.objective - pool.objective > least:
                 self.excluded.add((leaves, joins))
                 if len(self.excluded) == MOST_FAILED_SWAPS:
                     break
-                pool.swap(swap.place, swap.row)  # undo it
+                pool.swap(swap.leaving, swap.joining)  # undo it
                 continue
-            self.points[swap.place] = joins
+            self.points[swap.leaving] = joins
             self.free[leaves] = True
             self.free[joins] = False
             self.objective = pool.objective
