@@ -318,15 +318,15 @@ def _open(
     from bicore.arguments import as_size
 
     out: Path | None = getattr(output, "out", None)
-    other = out if out is not None and out.suffix.lower() != ".npz" else None
+    rows_out = out if out is not None and out.suffix.lower() != ".npz" else None
     if rows.in_parts(options, runtime):
         files = {name: getattr(output, name, None) for name in ("picture", "report")}
-        _refuse_for_parts(rows, {**files, "out": other})
+        _refuse_for_parts(rows, {**files, "out": rows_out})
         return None, {**options, **rows.arguments()}
     source = rows.open(memory=runtime.memory, needs_target=False)
-    if other is not None and source.table is None:
+    if rows_out is not None and source.table is None:
         raise InputError(f"--out {out}: {source.name} is not a table; use .npz.")
-    if other is not None and not other.suffix and source.root is None:
+    if rows_out is not None and not rows_out.suffix and source.root is None:
         raise InputError(f"--out {out}: only images can be copied to a folder; use .npz or .csv.")
     if isinstance(options.get("quotas"), dict) and source.data.y is not None:
         labels = {str(one): one for one in source.data.y.ravel().tolist()}

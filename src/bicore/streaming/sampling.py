@@ -103,8 +103,9 @@ class ClassBalancedReservoir(Buffer):
 
     def __init__(self, capacity: int, random_state: RandomState = 0) -> None:
         super().__init__(capacity, random_state)
-        self.class_seen: dict[Any, float] = {}
-        self.class_rows: dict[Any, int] = {}
+        #: The weight and the number of rows seen, by label, and the labels of full classes.
+        self.seen_weights: dict[Any, float] = {}
+        self.seen_rows: dict[Any, int] = {}
         self.full: set[Any] = set()
 
     def _process_batch(self, batch: Dataset, context: Context) -> None:
@@ -113,7 +114,7 @@ class ClassBalancedReservoir(Buffer):
         labels = both.y.reshape(-1).tolist()
         drawn = self.rng.random((len(batch), 2)).tolist()
         # copies, because a failed update must not change the old ones
-        self.class_seen, self.class_rows = dict(self.class_seen), dict(self.class_rows)
+        self.seen_weights, self.seen_rows = dict(self.seen_weights), dict(self.seen_rows)
         self.full = set(self.full)
         source = list(range(len(self)))  # the row that each slot holds
         slots: dict[Any, list[int]] = {}
@@ -122,8 +123,8 @@ class ClassBalancedReservoir(Buffer):
         for number, weight in enumerate(batch.weights.tolist()):
             row = len(self) + number
             label = labels[row]
-            self.class_seen[label] = self.class_seen.get(label, 0.0) + weight
-            self.class_rows[label] = self.class_rows.get(label, 0) + 1
+            self.seen_weights[label] = self.seen_weights.get(label, 0.0) + weight
+            self.seen_rows[label] = self.seen_rows.get(label, 0) + 1
             if len(source) < self.capacity:
                 slots.setdefault(label, []).append(len(source))
                 source.append(row)
@@ -145,7 +146,7 @@ class ClassBalancedReservoir(Buffer):
         chance, which = drawn
         own = slots.get(label, [])
         if label in self.full and own:
-            replaces = chance * self.class_rows[label] <= len(own)
+            replaces = chance * self.seen_rows[label] <= len(own)
             return own[int(which * len(own))] if replaces else None
         largest = max(map(len, slots.values()))
         groups = sorted(name for name, places in slots.items() if len(places) == largest)
@@ -161,21 +162,21 @@ class ClassBalancedReservoir(Buffer):
         assert kept.y is not None
         labels = kept.y.reshape(-1).tolist()
         counts = Counter(labels)
-        weights = np.array([self.class_seen[label] / counts[label] for label in labels])
+        weights = np.array([self.seen_weights[label] / counts[label] for label in labels])
         # the weight of classes without room is divided among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
     def _state(self) -> State:
         head, arrays = super()._state()
         # As pairs, because labels may be numbers, which cannot be keys in JSON.
-        pairs = {name: list(getattr(self, name).items()) for name in ("class_seen", "class_rows")}
-        head["values"] |= {**pairs, "full": sorted(self.full)}
+        seen = [list(one.items()) for one in (self.seen_weights, self.seen_rows)]
+        head["values"] |= {"class_seen": seen[0], "class_rows": seen[1], "full": sorted(self.full)}
         return head, arrays
 
     def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
         super()._restore(head, arrays)
         values = head["values"]
-        self.class_seen, self.class_rows = dict(values["class_seen"]), dict(values["class_rows"])
+        self.seen_weights, self.seen_rows = dict(values["class_seen"]), dict(values["class_rows"])
         self.full = set(values["full"])
 
 

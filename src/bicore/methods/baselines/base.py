@@ -91,10 +91,10 @@ class Job(Request):
         data, rows = self.data[places], self.rows[places]
         return replace(self, data=data, rows=rows, size=size, given=given)
 
-    def module(self, needed: str) -> nn.Module:
-        """Return the model itself; ``needed`` is the error if only its outputs are known."""
+    def module(self, error: str) -> nn.Module:
+        """Return the model itself; ``error`` is the message if only its outputs are known."""
         if isinstance(self.context.model, Observed):
-            raise InputError(needed)
+            raise InputError(error)
         return as_module(self.context.model)
 
     def observe(self, layer: str | None = None) -> Observed:
@@ -410,8 +410,8 @@ class OverSpace(BaselineSelector):
     """
 
     over: str | Kernel | Space = "features"
-    #: The rule in words, for the name of the selector.
-    rule: ClassVar[str]
+    #: The name of the rule, for the name of the selector.
+    rule_name: ClassVar[str]
     #: Whether it needs the inner products of all pairs of rows, not only some columns of them.
     all_pairs: ClassVar[bool] = True
 
@@ -425,7 +425,7 @@ class OverSpace(BaselineSelector):
 
     @property
     def name(self) -> str:
-        return f"{self.rule} over {self.space.name}"
+        return f"{self.rule_name} over {self.space.name}"
 
     @property
     def needs_labels(self) -> bool:

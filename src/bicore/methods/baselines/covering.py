@@ -62,7 +62,7 @@ class KMeansPlusPlus(PerClassRule):
     [0.0, 9.0]
     """
 
-    rule = "k-means++"
+    rule_name = "k-means++"
     all_pairs = False
 
     def _apply(self, job: Job, selection: PartialSelection) -> None:
@@ -104,7 +104,7 @@ class KCenter(PerClassRule):
     [2, 3, 0]
     """
 
-    rule = "k-center"
+    rule_name = "k-center"
     all_pairs = False
 
     def _apply(self, job: Job, selection: PartialSelection) -> None:
@@ -190,7 +190,7 @@ class FacilityLocation(PerClassRule):
     sample: int | None = None
     exchange: bool = field(default=False, kw_only=True, metadata={"added": True})
 
-    rule = "facility location"
+    rule_name = "facility location"
     knows_classes = True
 
     def __post_init__(self) -> None:
@@ -202,7 +202,7 @@ class FacilityLocation(PerClassRule):
 
     @property
     def name(self) -> str:
-        return super().name.replace(self.rule, "k-medoids") if self.exchange else super().name
+        return super().name.replace(self.rule_name, "k-medoids") if self.exchange else super().name
 
     @property
     def ordered(self) -> bool:

@@ -207,7 +207,7 @@ class VDesign(_Design):
     True
     """
 
-    rule = "V-design"
+    rule_name = "V-design"
 
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
         return train, (job.weights / job.weights.sum()).to(train.like)
@@ -244,7 +244,7 @@ class ADesign(_Design):
     [3, 0]
     """
 
-    rule = "A-design"
+    rule_name = "A-design"
 
     def _prior(self, job: Job) -> KernelOperator:
         # In float64: all directions count equally, also those that float32 would round away.
@@ -599,7 +599,7 @@ class InducingPoints(OverSpace):
     over: str | Kernel | Space = "embedding"
     proposals: int = 1000
 
-    rule = "frcl"
+    rule_name = "frcl"
     all_pairs = False
     ordered = False
 

@@ -63,7 +63,7 @@ class Herding(PerClassRule):
     per_class: bool | str = True
     normalise: bool = True
 
-    rule = "herding"
+    rule_name = "herding"
     knows_classes = True
 
     def _apply(self, job: Job, selection: PartialSelection) -> None:
