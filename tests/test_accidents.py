@@ -566,5 +566,5 @@ def test_show_prints_source_and_command_of_a_stream(bicore, folder):
     words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "s"]
     assert bicore(*words, "--out", "kept.npz", cwd=folder).returncode == 0
     shown = bicore("show", "kept.npz", cwd=folder).stdout
-    assert "source          data.npz" in shown
-    assert "note            To reproduce: bicore stream data.npz --buffer reservoir" in shown
+    assert "source               data.npz" in shown
+    assert "note                 To reproduce: bicore stream data.npz --buffer reservoir" in shown

@@ -177,7 +177,7 @@ def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
     shown = bicore("show", out)
     for words in (
         "6 of 16 rows",
-        "scaling         standard",
+        "feature scaling      standard",
         "To reproduce: bicore select images",
         "fingerprint",
     ):
@@ -211,16 +211,17 @@ REFUSED = {
     "digits --size 0": "--size",
     "digits --size many": "--size",
     "digits --size 200%": "--size",
-    "digits --size auto --method uniform": "size='auto'",
+    "digits --size auto --method uniform": "--size auto",
+    "digits --size 5 --tolerance 0.1": "--tolerance 0.1 needs --size auto",
     "digits --size 5 --kernel rfb": "Did you mean 'rbf'",
-    "digits --size 5 --loss hinge": "loss='hinge'",
+    "digits --size 5 --loss hinge": "--loss hinge",
     "digits --size 5 --method bilvel": "Did you mean 'bilevel'",
     "digits --size 5 --method icarl": "model=…) from Python",
-    "digits --size 5 --method k-center-features --loss cross-entropy": "loss",
+    "digits --size 5 --method k-center-features --loss cross-entropy": "no option --loss",
     "digits --size 5 --method class-balanced --task classification": "task",
-    "digits --size 5 --inner-reg -1": "inner_reg",
-    "digits --size 5 --limit -3": "limit",
-    "digits --size 5 --target label": "target=",
+    "digits --size 5 --inner-reg -1": "--inner-reg must",
+    "digits --size 5 --limit -3": "--limit must",
+    "digits --size 5 --target label": "--target does not apply",
     "digits --size 5 --out data.npz": "data.npz exists",
     "digits --size 5 --out x.txt": "must end in .npz, .csv or .parquet",
     "digits --size 5 --out none/x.npz": "none does not exist",
@@ -233,7 +234,7 @@ REFUSED = {
     "cut.npz --size 5": "cut.npz",
     "binary.csv --size 5 --target label": "not a text file",
     "pickled.npy --size 5 --labels y.npy": "pickled.npy holds pickled",
-    "x.npy --size 5 --labels y.npy --sample-weight w": "sample_weight=",
+    "x.npy --size 5 --labels y.npy --sample-weight w": "--sample-weight does",
     "ragged.csv --size 1 --target label": "line 3",
     "broken --size 1": "bad.png",
     "floats --size 1": "floating-point pixels",
@@ -299,12 +300,12 @@ def test_early_end_is_recorded_in_the_file(bicore, folder, tmp_path):
     assert "status: stopped by max_seconds after 1 of 30 rows" in made.stdout
     shown = bicore("show", out).stdout
     for line in (
-        "message         stopped by max_seconds after 1 of 30 rows",
-        "data rows       60",
-        "scaling         none",
-        "versions        bicore ",
-        "note            features: as they are",
-        "note            To reproduce: bicore select data.npz --method k-center-features",
+        "message              stopped by max_seconds after 1 of 30 rows",
+        "rows of the data     60",
+        "feature scaling      none",
+        "versions             bicore ",
+        "note                 features: as they are",
+        "note                 To reproduce: bicore select data.npz --method k-center-features",
     ):
         assert line in shown
 
@@ -379,7 +380,7 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     shown = bicore(*words, "12", "--strategy", "exchange")
     assert "exchanges: " in shown.stdout
     words = ["select", "digits", "--size", "5", "--strategy", "swap", "--quiet", *FAST]
-    assert_refused(bicore(*words), "strategy='swap'")
+    assert_refused(bicore(*words), "--strategy swap")
 
 
 def test_memory_errors_name_the_options_of_the_command(bicore):

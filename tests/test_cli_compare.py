@@ -172,17 +172,17 @@ REFUSED = {
     "size beyond the pool": (["--sizes", "69"], "sizes must be an integer between 1 and 68"),
     "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
-    "seeds": (["--seeds", "0"], "seeds must be"),
+    "seeds": (["--seeds", "0"], "--seeds must be"),
     "judge": (["--judge", "forst"], "Did you mean 'forest'"),
     "judge twice": (["--judge", "knn,knn"], "judge has knn twice"),
-    "metric": (["--metric", "auc"], "metric='auc' is not known"),
-    "metric of targets": (["--score", "mae"], "metric='mae'"),
+    "metric": (["--metric", "auc"], "--metric auc is not known"),
+    "metric of targets": (["--score", "mae"], "--metric mae"),
     "steps": (["--steps", "0"], "steps must be"),
     "pool": (["--pool", "80"], "pool must be"),
     "test": (["--test", "89"], "test must be"),
     "picture": (["--picture", "a.txt"], "must end in .png"),
     "records": (["--records", "data.npz"], "data.npz is not a file of comparison records"),
-    "cnn": (["--judge", "cnn"], "judge='cnn'"),
+    "cnn": (["--judge", "cnn"], "--judge cnn"),
 }
 
 

@@ -129,8 +129,8 @@ REFUSED = {
     "buffer": (["--buffers", "reservoi"], "Did you mean 'reservoir'"),
     "a model": (["--buffers", "gradient-sampling"], "needs a network"),
     "twice": (["--buffers", "moments,moments"], "moments twice"),
-    "order": (["--order", "backwards"], "order='backwards' is not known"),
-    "points": (["--points", "0"], "points must be"),
+    "order": (["--order", "backwards"], "--order backwards is not known"),
+    "points": (["--points", "0"], "--evaluations must be"),
     "batch": (["--batch", "0"], "batch must be"),
     "capacity": (["--capacity", "0"], "capacity must be"),
     "a capacity for all": (

@@ -270,13 +270,13 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         (["--every", "0"], "--every must be"),
         (["--slots", "13"], "slots must be an integer between 1 and 12"),
         (["--method", "icarl"], "--method icarl"),
-        (["--weighting", "binary"], "weighting='binary' is not known"),
+        (["--weighting", "binary"], "--weighting binary is not known"),
         (["--out", "a.csv"], "must end in .npz"),
-        (["--feature-map", "relu"], "no option 'feature_map'"),
-        (["--half-life", "9"], "no option 'half_life'"),
+        (["--feature-map", "relu"], "no option --feature-map"),
+        (["--half-life", "9"], "no option --half-life"),
         (["--buffer", "gradient-sampling"], "needs a network"),
         (["--buffer", "reservoirs"], "Did you mean 'reservoir'?"),
-        (["--buffer", "moments"], "no option 'slots'"),
+        (["--buffer", "moments"], "no option --slots"),
     ],
 )
 def test_bad_requests_end_with_code_2_and_one_line(stream, folder, words, message):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 #: requests that need a bilevel problem.
 LABEL_FREE_WIDE, LABEL_FREE, LABEL_FREE_BILEVEL = "k-medoids", "facility-location", "reconstruction"
 NO_LABELS = (
-    "labels: none are given, so method={!r} is used; give y (--target or --labels) to select rows "
+    "labels: none are given, so method={!r} is used; give y (target=… or labels=…) to select rows "
     "that predict them"
 )
 #: Arguments of ``select`` itself; the others are options of the method or of the source.
@@ -620,7 +620,7 @@ def _method_for(
     if outer is not None or size == "auto" or unknown:
         found = LABEL_FREE_BILEVEL
     for name in sorted(unknown & set(parameters_of(method)) - set(parameters_of(found))):
-        raise InputError(f"{name} needs labels; give y (--target or --labels), or leave it out.")
+        raise InputError(f"{name} needs labels; give y (target=… or labels=…), or leave it out.")
     return found, (NO_LABELS.format(found),)
 
 

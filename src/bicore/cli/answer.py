@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from bicore._version import __version__
+from bicore.cli.options import name_options
 from bicore.cli.terminal import EXIT_INTERRUPTED, interrupt, print_answer, print_json, print_note
 from bicore.cli.worth import find_worth
 from bicore.coreset import Coreset, Status
@@ -31,6 +32,8 @@ from bicore.sources.images import copy_images
 
 #: Maximum numbers of rows and classes that a report lists.
 MOST_ROWS, MOST_CLASSES = 15, 20
+#: Additions to the first line, by the first words of a note on a replacement.
+REPLACEMENTS = {"\nlabels: none ": "; bilevel needs labels", "\nlarge data: ": "; approximate"}
 #: Fields of the provenance that are also fields of the JSON answer.
 FACTS = ("method", "kernel", "loss", "inner_reg", "seed", "classes")
 #: Files for rows that could not be written to their destination, and of interrupted runs.
@@ -68,13 +71,16 @@ def describe(coreset: Coreset, notes: bool = True) -> list[str]:
     """Describe the rows, the problem, the objective and the time; then the notes."""
     known = coreset.provenance
     task = "" if known.task is None else f", {known.task}"
-    line = f"{len(coreset)} of {known.rows} rows ({known.method}{task})"
+    lines = "\n".join(("", *known.notes))
+    replaced = "".join(words for start, words in REPLACEMENTS.items() if start in lines)
+    line = f"{len(coreset)} of {known.rows} rows ({known.method}{task}{replaced})"
     if known.loss is not None and known.inner_reg is not None:
-        line += f": {known.loss} loss, kernel {known.kernel}, inner_reg {known.regulariser}"
+        line += f": {known.loss} loss, kernel {known.kernel}, regularisation {known.regulariser}"
     if coreset.objective is not None:
         line += f", objective {coreset.objective:.5g}"
     ending = [] if coreset.status is Status.COMPLETE else [f"status: {coreset.message}"]
-    return [f"{line}, {known.seconds:.2f} s", *ending, *(known.notes if notes else ())]
+    shown = map(name_options, known.notes if notes else ())
+    return [f"{line}, {known.seconds:.2f} s", *ending, *shown]
 
 
 def shorten(values: Any) -> str:

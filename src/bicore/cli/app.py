@@ -20,7 +20,7 @@ def main() -> None:
         terminal.prepare_streams()
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *more, **named: terminal.print_note(
-                f"bicore: {message}"
+                f"bicore: {_name_options(message)}"
             )
             code, message = _run()
         if message is not None:
@@ -75,15 +75,6 @@ OLD_OPTIONS = {
     "--most": "--max-rows",
 }
 OLD_OF_STREAM = {"--features": "--feature-map", "--rule": "--strategy", "--weights": "--weighting"}
-#: Options for arguments that errors of the library name.
-OPTIONS_OF_ARGUMENTS = {
-    "Runtime(memory=…)": "--memory",
-    "use float32": "use --dtype float32",
-    "passes=True": "--passes",
-    "drop=…": "--drop",
-    "drop_missing_target=True": "--drop-missing-target",
-    "exact=True": "--exact",
-}
 #: Verbs and options that are gone, and what to do instead.
 REMOVED = {
     "kernel": "select with --kernel NAME, or write the matrix from Python",
@@ -118,12 +109,10 @@ def rename_options(words: list[str]) -> list[str]:
     return words
 
 
-def _name_options(error: Exception) -> str:
-    """Return the words of an error, with options of the command for arguments of Python."""
-    words = str(error)
-    for argument, option in OPTIONS_OF_ARGUMENTS.items():
-        words = words.replace(argument, option)
-    return words
+def _name_options(message: object) -> str:
+    from bicore.cli.options import name_options
+
+    return name_options(str(message))
 
 
 def _explain_usage(error: Any) -> tuple[int, str | None]:

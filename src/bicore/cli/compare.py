@@ -30,6 +30,7 @@ def _list_methods(given: bool) -> None:
         needs = {"labels": selector.needs_labels, "a network": selector.needs_model}
         needed = " and ".join(word for word, wanted in needs.items() if wanted)
         print_answer(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
+    print_note("compare trains the network that a method needs; select and worth have none.")
     raise typer.Exit
 
 

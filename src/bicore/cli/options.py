@@ -11,6 +11,7 @@ import inspect
 import itertools
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +27,7 @@ from typer.core import TyperCommand
 from bicore import defaults
 from bicore._version import __version__
 from bicore.cli.terminal import interrupt, print_answer, print_note
-from bicore.errors import InputError
+from bicore.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from bicore.runtime.context import Runtime
@@ -43,6 +44,31 @@ _LISTS = {name: ", ".join(map(str, one)) for name, one in _TUPLES.items()}
 _ATTRIBUTE = re.compile(r"^(\w+)\n((?: {4}.+\n?)+)", re.MULTILINE)
 #: The panel that only ``--help-all`` shows.
 ADVANCED = "Advanced"
+#: The option of each argument of Python, for the verb that runs.
+_OPTIONS: dict[str, str] = {}
+#: Words of the command for words of Python in messages of the library.
+_WORDS = {
+    "Runtime(memory=…)": "--memory",
+    "use float32": "use --dtype float32",
+    "BilevelSelector(exact=True)": "--exact",
+    "smooth_labels=True": "--smooth-labels yes",
+    "smooth_labels=False": "--smooth-labels no",
+    ", or None for all rows": "",
+    ", or a NumPy generator": "",
+    "give y (target=… or labels=…)": "give --target or --labels",
+    "give y, or another method": "give --target or --labels, or another --method",
+}
+#: An argument in a message: with a value, as its subject, or in a phrase; not in a call.
+_ARGUMENT = re.compile(
+    r"[\w.]+\([^()]*\)"
+    r"|(?<![\w./\\'\"-])(?P<name>[a-z_]+)="
+    r"(?P<value>'[^']*'|True|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\.?\w)|(?= ))"
+    r"|(?:(?<=raise )|(?<=larger )|(?<=constant ))(?P<long>[a-z]+_[a-z_]+)"
+    r"|^(?P<subject>[a-z_]+)(?= (?:must|needs|is empty)\b)"
+    r"|(?<=leave )(?P<unused>[a-z_]+)(?= out)|(?<=no option )'(?P<no>[a-z_]+)'"
+)
+#: A list of arguments in a message.
+_LISTED = re.compile(r"(Allowed: |Its options: )([a-z_, ]+)")
 
 
 def option(
@@ -51,12 +77,12 @@ def option(
     """Define an option of a group; the docstring of the group has its help."""
     panel = ADVANCED if advanced else None
     info = typer.Option(*name.split(), metavar=metavar, rich_help_panel=panel)
-    return field(default=default, metadata={"info": info})
+    return field(default=default, metadata={"info": info, "name": name.partition(" ")[0]})
 
 
 def argument(metavar: str) -> Any:
     """Define a positional argument of a group."""
-    return field(metadata={"info": typer.Argument(metavar=metavar)})
+    return field(metadata={"info": typer.Argument(metavar=metavar), "name": metavar})
 
 
 def action(name: str, run: Callable[..., None], words: str) -> Any:
@@ -226,6 +252,9 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
 
     @wraps(verb)
     def run(help_all: bool, **given: Any) -> None:
+        _OPTIONS.clear()
+        for one in itertools.chain.from_iterable(map(fields, groups.values())):
+            _OPTIONS[one.name] = one.metadata.get("name") or as_words(one.name, True)
         if given.get("quiet"):
             warnings.simplefilter("ignore")
         made = {
@@ -240,6 +269,27 @@ def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in flat}
     app.command(cls=PanelCommand)(run)
+
+
+def name_options(words: str) -> str:
+    """Return a message of the library with options of the command for arguments of Python."""
+    for python, command in _WORDS.items():
+        words = words.replace(python, command)
+    return _ARGUMENT.sub(_as_option, _LISTED.sub(_list_options, words))
+
+
+def _list_options(found: re.Match[str]) -> str:
+    options = [_OPTIONS[name] for name in found[2].split(", ") if name in _OPTIONS]
+    return f"{found[1]}{', '.join(options) or found[2]}"
+
+
+def _as_option(found: re.Match[str]) -> str:
+    """Return the option for an argument, with its value; anything else as it was found."""
+    name = next(filter(None, found.group("name", "long", "subject", "unused", "no")), "")
+    option, value = _OPTIONS.get(name, found[0]), found["value"]
+    if name not in _OPTIONS or value in (None, "", "…", "True"):
+        return option
+    return f"{option} {shlex.quote(value.strip(chr(39)))}"
 
 
 def _help_of(group: type) -> dict[str, str]:
@@ -382,8 +432,11 @@ def as_words(name: str, value: Any) -> str:
 
 def check_method(name: str) -> None:
     """Refuse a method that is unknown or needs a network, before reading data."""
-    from bicore.methods.registry import as_selector
+    from bicore.methods.registry import METHODS, as_selector
 
+    if name not in METHODS:
+        usable = [one for one in METHODS if not as_selector(one).needs_model]
+        raise unknown_name("method", name, usable)
     if as_selector(name).needs_model:
         wrong = f"--method {name} needs a trained network, and the command has none"
         fix = f"call bicore.select(…, method={name!r}, model=…) from Python, or use bicore compare"

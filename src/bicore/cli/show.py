@@ -24,19 +24,23 @@ MOST_CHARACTERS = 300
 INTERNAL = ("kernel_parameters", "kernel_trials", "solvers")
 #: Labels of fields whose names are short, and values of fields in words.
 LABELS = {
-    "n": "data rows",
+    "n": "rows of the data",
     "inner_reg": "regularisation",
+    "fingerprint": "data fingerprint",
     "weights": "weighting",
     "first": "first row",
     "operator": "kernel matrix",
+    "dtype": "precision",
     "effort": "solver steps",
-    "scale": "scaling",
+    "scale": "feature scaling",
     "smooth_labels": "labels",
+    "bad_rows": "skipped rows",
+    "certain": "certain rows",
 }
 MATRIX_FORMS = {"gram": "stored", "features": "as features", "blocked": "computed in blocks"}
 WORDS = {
-    "smooth_labels": {"smoothed": "compared with predictions", "given": "as given"},
-    "first": {"best": "the one with the best score", "random": "drawn at random"},
+    "smooth_labels": {"smoothed": "compared with leave-one-out predictions", "given": "as given"},
+    "first": {"best": "the row with the best score", "random": "drawn at random"},
     "operator": MATRIX_FORMS,
 }
 #: The text of a configuration, such as Exchange(rounds=None).
@@ -86,7 +90,7 @@ def show(coreset_file: CoresetFile) -> None:
     facts = {"message": coreset.message or None, **_origin(coreset.provenance), **details}
     for name, value in facts.items():
         if value is not None:
-            text = WORDS.get(name, {}).get(value) if isinstance(value, str) else None
+            text = value if name == "parameters" else WORDS.get(name, {}).get(str(value))
             _print_field(LABELS.get(name, name), text or _as_text(value))
     for note in coreset.provenance.notes:
         _print_field("note", note)
@@ -97,7 +101,7 @@ def show(coreset_file: CoresetFile) -> None:
 
 def _print_field(name: str, words: str) -> None:
     text = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} …"
-    print_answer(f"  {name[:MOST_CHARACTERS].replace('_', ' '):15s} {text}")
+    print_answer(f"  {name[:MOST_CHARACTERS].replace('_', ' '):20s} {text}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:

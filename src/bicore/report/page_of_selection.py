@@ -160,7 +160,7 @@ def _parameters(coreset: Coreset) -> list[list[str]]:
         "task": known.task,
         "kernel": known.kernel,
         "loss": known.loss,
-        "regulariser": known.regulariser,
+        "regularisation": known.regulariser,
         "weights": "1 each" if coreset.binary else "learned",
         "objective": None if coreset.objective is None else f"{coreset.objective:.6g}",
         "seed": known.seed,

@@ -637,7 +637,7 @@ class Selection:
             fix = "select again"
             raise InputError(f"{self.source.name} changed while it was selected from; {fix}.")
         provenance = Provenance(
-            method=f"shards, {self.request.rule}",
+            method=f"bilevel in passes, {self.request.rule}",
             rows=self.source.rows,
             seconds=self.clock.seconds,
             fingerprint=self.fingerprint,
