@@ -298,7 +298,7 @@ def every_plan() -> Sequence[Plan]:
     return [*continual_plans(), _RBF, *normalised_plans(), *imbalanced_plans(), *balanced_plans()]
 
 
-@experiment("cifar-penalty", "SplitCIFAR-10: λ by the proxy's held-out loss", one_seed=True)
+@experiment("cifar-penalty", "SplitCIFAR-10: λ from the proxy's held-out loss", one_seed=True)
 def penalty_experiment() -> list[Row]:
     """The network's kernel, by which λ is chosen; and the RBF kernel."""
     return [
@@ -308,7 +308,7 @@ def penalty_experiment() -> list[Row]:
 
 
 @experiment(
-    "cifar-betas", "SplitCIFAR-10: β by held-out points, one seed, fewer epochs", one_seed=True
+    "cifar-betas", "SplitCIFAR-10: β from held-out rows (one seed, fewer epochs)", one_seed=True
 )
 def beta_experiment() -> list[Row]:
     """β on held-out points with one seed and fewer epochs."""
@@ -323,7 +323,7 @@ def beta_experiment() -> list[Row]:
 
 @experiment(
     "cifar-stream-betas",
-    "Streams of SplitCIFAR-10: β by held-out points, fewer steps",
+    "Streams of SplitCIFAR-10: β from held-out rows (fewer steps)",
     one_seed=True,
 )
 def stream_beta_experiment() -> list[Row]:
@@ -344,7 +344,7 @@ def continual_experiment() -> list[Row]:
 
 
 @experiment(
-    "cifar-normalised", "SplitCIFAR-10 with networks that are normalised, many seeds, fewer epochs"
+    "cifar-normalised", "SplitCIFAR-10 with batch or group normalisation (many seeds, fewer epochs)"
 )
 def normalised_experiment() -> list[Row]:
     """Networks with statistics are tested twice: with those that training leaves, and with those of
@@ -367,7 +367,7 @@ def streaming_experiment() -> list[Row]:
     return [plan.build() for plan in balanced_plans()]
 
 
-@experiment("cifar-summary", "CIFAR-10 in 30 … 210 points for the ResNet-18 (figure 3c)")
+@experiment("cifar-summary", "CIFAR-10: 30 to 210 rows for the ResNet-18 (figure 3c)")
 def summary_experiment() -> list[Row]:
     return list(summary_rows(CIFAR_POOL, summary.CIFAR))
 

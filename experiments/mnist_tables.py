@@ -75,7 +75,7 @@ def continual(problem: Problem) -> Sequence[Row]:
     ]
 
 
-@experiment("traps", "Continual learning, baselines as the authors' code runs them", PROBLEMS)
+@experiment("traps", "Continual learning: baselines as in the authors' code", PROBLEMS)
 def traps(problem: Problem) -> Iterator[Row]:
     """Networks are looked at with dropout on, gradient matching scales gradients to length 1, and
     k-center begins with the first point of a task."""
@@ -119,7 +119,7 @@ def proxies(problem: Problem) -> Sequence[Row]:
     return [replace(row, reference=False) for row in rows]
 
 
-@experiment("vcl", "Variational continual learning, 20 points a task", PROBLEMS)
+@experiment("vcl", "Variational continual learning with 20 rows per task", PROBLEMS)
 def posterior(problem: Problem) -> Sequence[variational.VariationalRow]:
     """The paper's four rows and one of our own."""
     recipe = variational.PERMUTED if problem is PERM_MNIST else variational.SPLIT
@@ -162,7 +162,7 @@ def _other_buffers(problem: Problem, memory: int) -> list[StreamRow]:
 
 @experiment(
     "streaming-fresh",
-    "Streams with a fresh optimiser a batch, as the authors' code has it",
+    "Streams with a fresh optimiser for each batch, as in the authors' code",
     PROBLEMS,
 )
 def fresh_streams(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
@@ -176,7 +176,7 @@ def fresh_streams(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]
 
 @experiment(
     "streaming-fresh-sizes",
-    "Streams with a fresh optimiser a batch and a memory of 50, 100 and 200",
+    "Streams with a fresh optimiser for each batch: memories of 50, 100 and 200",
     PROBLEMS,
 )
 def fresh_sizes(problem: Problem) -> Iterator[Row]:
@@ -192,7 +192,7 @@ def fresh_sizes(problem: Problem) -> Iterator[Row]:
             yield replace(row, paper=paper, source=held)
 
 
-@experiment("streaming-sizes", "Streams with a memory of 50, 100 and 200", PROBLEMS)
+@experiment("streaming-sizes", "Streams with memories of 50, 100 and 200", PROBLEMS)
 def stream_sizes(problem: Problem) -> Iterator[Row]:
     """Three sizes of memory; runs that other tables hold are theirs."""
     for size in SIZES:
@@ -216,12 +216,12 @@ def imbalanced_experiment() -> list[Row]:
     ]
 
 
-@experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser a batch")
+@experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser for each batch")
 def imbalanced_fresh() -> list[Row]:
     return list(map(with_fresh_optimiser, _imbalanced_rows()))
 
 
-@experiment("imbalanced-sizes", "The imbalanced stream with a memory of 50, 100 and 200")
+@experiment("imbalanced-sizes", "The imbalanced stream with memories of 50, 100 and 200")
 def imbalanced_sizes() -> Iterator[Row]:
     for size in SIZES:
         yield from _of_size(size, _imbalanced_rows(size), "imbalanced")
@@ -229,7 +229,7 @@ def imbalanced_sizes() -> Iterator[Row]:
 
 @experiment(
     "imbalanced-fresh-sizes",
-    "The imbalanced stream with a fresh optimiser a batch and a memory of 50, 100 and 200",
+    "The imbalanced stream with a fresh optimiser for each batch: memories of 50, 100 and 200",
 )
 def imbalanced_fresh_sizes() -> Iterator[Row]:
     for size in SIZES:
@@ -259,7 +259,7 @@ def _imbalanced_rows(memory: int = MEMORY) -> Sequence[StreamRow]:
     return [replace(row, **IMBALANCED) for row in rows]
 
 
-@experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)")
+@experiment("summary", "MNIST: 75 to 250 rows for the CNN (figure 3a)")
 def summaries() -> list[Row]:
     uniform, coreset = methods.summary_rows(MNIST_POOL, summary.MNIST)
     squared = uniform.variant("Coreset, squared error", choice=summary.CoresetChoice(squared=True))
@@ -271,7 +271,7 @@ def summaries() -> list[Row]:
     ]
 
 
-@experiment("picks", "The 40 picks of figure 5 and what the paper says of them")
+@experiment("picks", "Classes of the 40 selected rows of figure 5")
 def picks() -> list[Row]:
     return [
         PicksRow(problem=MNIST_POOL, key="Coreset", reference=True),
@@ -279,7 +279,7 @@ def picks() -> list[Row]:
     ]
 
 
-@experiment("runtime", "Seconds of kernels and coresets of 1000 points", one_seed=True)
+@experiment("runtime", "Seconds for kernels and coresets of 1000 points", one_seed=True)
 def runtimes() -> list[Row]:
     return [
         RuntimeRow(problem=MNIST_POOL, key="CNN"),

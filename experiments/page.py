@@ -220,7 +220,7 @@ def command(names: Sequence[str], folder: Path) -> str:
     done, wanted = (sum(count) for count in zip(*counts, strict=True))
     records = [record for name in names for record in Records(name, folder).all()]
     further = sum(record["seed"] >= PAPER_SEEDS for record in records)
-    more = f", {further} with further seeds" if further else ""
+    more = f", and {further} runs with further seeds" if further else ""
     words = f"`python -m experiments run {' '.join(names)} --data DIR`"
     return f"{words}: {done} of {wanted} runs{more}"
 
@@ -232,7 +232,7 @@ def _cost(records: list[Record]) -> str:
     minutes = sum(record["seconds"] for record in records) / 60
     # the time of a resumed run before it was stopped is not known
     least = "at least " if any(record.get("resumed") for record in records) else ""
-    return f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}"
+    return f"{least}{minutes:.1f} minutes on {', '.join(hardware)}"
 
 
 def _references(found: list[Cell], cell: Cell) -> list[Cell]:
@@ -255,8 +255,8 @@ def _legend(found: list[Cell]) -> str:
     count = sum(bool(mark(*pair)) for pair in pairs)
     if not count:
         return ""
-    compared = ", then ".join(f"*{key}*" for key in dict.fromkeys(one.row.key for _, one in pairs))
-    return f"Marks: compared with {compared}; {count} comparisons.\n"
+    known = "; ".join(f"*{key}*" for key in dict.fromkeys(one.row.key for _, one in pairs))
+    return f"References of the marks: {known} ({count} comparisons).\n"
 
 
 def _precision(name: str, folder: Path) -> str:
@@ -268,5 +268,5 @@ def _precision(name: str, folder: Path) -> str:
         return ""
     gap = np.mean([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
     kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
-    runs = f"{len(pairs)} of these runs" if len(pairs) > 1 else "one of these runs"
-    return f"Float32 minus {kinds} products, {runs}: {gap:+.2f} points.\n"
+    runs = f"{len(pairs)} runs" if len(pairs) > 1 else "one run"
+    return f"Float32 instead of {kinds} products changed {runs} by {gap:+.2f} points on average.\n"

@@ -107,7 +107,7 @@ def _runtime(records: list[Record]) -> str:
 
 def _picks(records: list[Record]) -> str:
     """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
-    head = ["method", "seed", "classes among the first ten", "eights and ones among all"]
+    head = ["method", "seed", "classes among the first ten rows", "eights and ones among all"]
     patterns = "{method} | {seed} | {classes_in_first_ten} | {eights} and {ones}"
     return pages.table(head, records, patterns)
 
@@ -118,7 +118,7 @@ def _penalties(records: list[Record]) -> str:
         losses = one["held_loss"]
         each = ", ".join(f"{loss:.3f}" for loss in losses)
         body.append([one["method"], f"{one['penalty']:g}", f"{np.mean(losses):.4f}", each])
-    return pages.table(["method", "λ", "held-out loss of the proxy", "of each task"], body)
+    return pages.table(["method", "λ", "held-out loss of the proxy", "loss of each task"], body)
 
 
 def _betas(name: str, records: list[Record]) -> str:
@@ -250,8 +250,8 @@ def show_spread(mean: float, std: float, seeds: int, spec: str = ".2f") -> str:
 def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
     """The rows as a Markdown table, with a column of marks where there are some."""
     shown = ["marks"] if marks else []
-    head = ["data", "method", "memory", "seeds", "β", "ours (β on held-out points)", *shown]
-    head += ["ours (β on the test set)", "paper", "difference"]
+    head = ["data", "method", "memory", "seeds", "β", "ours, β from held-out rows", *shown]
+    head += ["ours, β from the test set", "paper", "difference"]
     return pages.table(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
 
 
