@@ -143,9 +143,9 @@ def doctor() -> None:
     cores = f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}"
     print_answer(f"  processor        {cores}; {memory} of memory free")
     for index in range(torch.cuda.device_count()):
-        place = torch.device("cuda", index)
-        free = human_bytes(free_bytes(place))
-        print_answer(f"  GPU {index}            {torch.cuda.get_device_name(place)}, {free} free")
+        device = torch.device("cuda", index)
+        free = human_bytes(free_bytes(device))
+        print_answer(f"  GPU {index}            {torch.cuda.get_device_name(device)}, {free} free")
     if not torch.cuda.is_available():
         print_answer("  GPU              torch finds none; bicore runs on the CPU")
     unset = {

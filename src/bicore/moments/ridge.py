@@ -502,10 +502,10 @@ def _eliminate(rows: Candidates, size: int) -> None:
         rows.change(int(equal.nonzero()[0][-1]))
 
 
-def _add(worth: Callable[[Candidates], Array], rows: Candidates, size: int) -> None:
+def _add(score: Callable[[Candidates], Array], rows: Candidates, size: int) -> None:
     """Repeatedly add the row with the largest score; of equal ones the first."""
     for _ in range(size):
-        scores = np.where(rows.inside, -np.inf, worth(rows))
+        scores = np.where(rows.inside, -np.inf, score(rows))
         rows.change(_first_largest(scores, rows.outer.constant))
 
 

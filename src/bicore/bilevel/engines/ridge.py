@@ -605,8 +605,8 @@ class RidgeEngine(ListedEngine):
         picked: list[int] = []
         for _ in range(count):
             checkpoint()
-            worth = rows.gains() if exact else np.where(rows.inside, -np.inf, rows.gradients())
-            tied = np.flatnonzero(worth >= worth.max() - TIE * abs(worth.max()))
+            scores = rows.gains() if exact else np.where(rows.inside, -np.inf, rows.gradients())
+            tied = np.flatnonzero(scores >= scores.max() - TIE * abs(scores.max()))
             picked.append(int(tied[ranks[tied].argmin()]))
             rows.change(picked[-1])
         return [int(shortlist[place]) for place in picked]

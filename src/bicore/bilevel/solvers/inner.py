@@ -28,8 +28,8 @@ from torch import Tensor
 from bicore._deprecated import renamed_fields
 from bicore.bilevel.solvers.softmax import (
     Fit,
+    Iterate,
     NewtonRun,
-    Place,
     Preconditioner,
     SoftmaxFit,
     SoftmaxSystem,
@@ -462,16 +462,18 @@ class _TensorRun(NewtonRun):
         self.preconditioner = problem.preconditioner
         self.factor: Factor | None = None
 
-    def evaluate(self, alpha: Tensor, predictions: Tensor) -> Place:
-        return Place(alpha, predictions, self.problem.objective(alpha, predictions))
+    def evaluate(self, alpha: Tensor, predictions: Tensor) -> Iterate:
+        return Iterate(alpha, predictions, self.problem.objective(alpha, predictions))
 
-    def residual(self, place: Place) -> tuple[Tensor, float]:
-        return self.problem.residual(place.alpha, place.predictions)
+    def residual(self, current: Iterate) -> tuple[Tensor, float]:
+        return self.problem.residual(current.alpha, current.predictions)
 
-    def step(self, place: Place, r: Tensor, size: float, tolerance: float) -> tuple[Tensor, Tensor]:
+    def step(
+        self, current: Iterate, r: Tensor, size: float, tolerance: float
+    ) -> tuple[Tensor, Tensor]:
         # Close to the solution the curvature hardly changes, and the last factor is good enough.
         factor = self.factor if size < CHORD else None
-        system = self.problem.system(place.predictions, self.preconditioner, factor)
+        system = self.problem.system(current.predictions, self.preconditioner, factor)
         step = self.linear.solve(system, -r, tolerance).z
         self.preconditioner, self.factor = system.preconditioner, system.factor
         return step, system.gram @ step

@@ -72,7 +72,7 @@ class Fit:
     preconditioner: Any = None
 
 
-class Place(NamedTuple):
+class Iterate(NamedTuple):
     """Coefficients with their predictions and objective; for a softmax also the probabilities."""
 
     alpha: Any
@@ -91,45 +91,49 @@ class NewtonRun(ABC):
     preconditioner: Any
 
     @abstractmethod
-    def evaluate(self, alpha: Any, predictions: Any) -> Place:
+    def evaluate(self, alpha: Any, predictions: Any) -> Iterate:
         """Evaluate the objective."""
 
     @abstractmethod
-    def residual(self, place: Place) -> tuple[Any, float]:
+    def residual(self, current: Iterate) -> tuple[Any, float]:
         """Return r and its size relative to the two terms that cancel in it."""
 
     @abstractmethod
-    def step(self, place: Place, r: Any, size: float, tolerance: float) -> tuple[Any, Any] | None:
+    def step(
+        self, current: Iterate, r: Any, size: float, tolerance: float
+    ) -> tuple[Any, Any] | None:
         """Solve for Δ and KΔ; None if the system cannot be solved."""
 
-    def run(self, place: Place, iterations: int) -> tuple[Fit, bool]:
+    def run(self, current: Iterate, iterations: int) -> tuple[Fit, bool]:
         """Return the last fit, and whether it is solved."""
-        r, size = self.residual(place)
+        r, size = self.residual(current)
         count = 0
         while size > self.tolerance and count < iterations:
             checkpoint()
             # The forcing term keeps the fast convergence without solving early systems more exactly
             # than needed.
-            found = self.step(place, r, size, min(0.1, max(size, 0.1 * self.tolerance)))
+            found = self.step(current, r, size, min(0.1, max(size, 0.1 * self.tolerance)))
             if found is None:
                 break
-            noise = NOISE * self.eps * abs(place.objective)
-            lower = first_descent(self._trials(place, r, *found), place.objective, noise)
+            noise = NOISE * self.eps * abs(current.objective)
+            lower = first_descent(self._trials(current, r, *found), current.objective, noise)
             if lower is None:
                 break  # the remaining descent is below the rounding of the objective
             count += 1
-            previous, stalled = size, lower.objective >= place.objective
-            place = lower.point
-            r, size = self.residual(place)
+            previous, stalled = size, lower.objective >= current.objective
+            current = lower.point
+            r, size = self.residual(current)
             if stalled and size >= previous:
                 break
-        fit = Fit(place.alpha, place.predictions, size, count, self.preconditioner)
+        fit = Fit(current.alpha, current.predictions, size, count, self.preconditioner)
         return fit, size <= self.tolerance
 
-    def _trials(self, place: Place, r: Any, step: Any, moved: Any) -> Iterator[Trial[Place]]:
+    def _trials(self, current: Iterate, r: Any, step: Any, moved: Any) -> Iterator[Trial[Iterate]]:
         slope = min(float((r * moved).sum()), 0.0)
         for length in step_lengths(1.0, ATTEMPTS):
-            trial = self.evaluate(place.alpha + length * step, place.predictions + length * moved)
+            trial = self.evaluate(
+                current.alpha + length * step, current.predictions + length * moved
+            )
             yield Trial(trial, trial.objective, length * slope)
 
 
@@ -387,10 +391,10 @@ class SoftmaxFit(NewtonRun):
     ) -> Fit:
         """Fit from a start; a plain Newton method may end before the tolerance is reached."""
         self.tolerance, self.preconditioner = tolerance, carried
-        place = self.evaluate(alpha, alpha @ self.gram)
-        return self.run(place, min(iterations, ITERATIONS))[0]
+        current = self.evaluate(alpha, alpha @ self.gram)
+        return self.run(current, min(iterations, ITERATIONS))[0]
 
-    def evaluate(self, alpha: Array, predictions: Array) -> Place:
+    def evaluate(self, alpha: Array, predictions: Array) -> Iterate:
         h = predictions
         top = h.max(0)
         p = h - top
@@ -399,19 +403,19 @@ class SoftmaxFit(NewtonRun):
         losses = np.log(total) + top - np.einsum("cm,cm->m", h, self.targets)
         p /= total
         value = float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h))
-        return Place(alpha, h, value, p)
+        return Iterate(alpha, h, value, p)
 
-    def residual(self, place: Place) -> tuple[Array, float]:
-        pull = self.weights * (place.probabilities - self.targets)
-        keep = 2 * self.rho * place.alpha
+    def residual(self, current: Iterate) -> tuple[Array, float]:
+        pull = self.weights * (current.probabilities - self.targets)
+        keep = 2 * self.rho * current.alpha
         r = pull + keep
         scale = norm(pull) + norm(keep)
         return r, norm(r) / scale if scale > 0 else 0.0
 
     def step(
-        self, place: Place, r: Array, size: float, tolerance: float
+        self, current: Iterate, r: Array, size: float, tolerance: float
     ) -> tuple[Array, Array] | None:
-        p = place.probabilities
+        p = current.probabilities
         system = SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
         found = system.solve(-r, tolerance, self.preconditioner)
         if found is None:
