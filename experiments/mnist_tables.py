@@ -55,9 +55,7 @@ TRAPS = {
 }
 
 
-@experiment(
-    "continual", "Continual learning with a memory of 100 (table 1 and the appendix)", PROBLEMS
-)
+@experiment("continual", "Continual learning with a memory of 100 (table 1, appendix)", PROBLEMS)
 def continual(problem: Problem) -> Sequence[Row]:
     """The paper's rows, and our own: every point a candidate, the squared error instead of the
     cross-entropy, weights kept in the memory; and one choice over all tasks by moments."""
