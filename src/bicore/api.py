@@ -170,8 +170,9 @@ def select(
         selector.
     model : str or torch.nn.Module, optional
         Kind of model that will be trained on the rows: "linear", "trees", "neighbours", "network"
-        or "any" (default). It sets the kernel, so ``kernel`` must be unset; "neighbours" also
-        compares with facility location. Methods that use a network take it here.
+        or "any" (default). It sets the kernel, so ``kernel`` must be unset. With "neighbours" and
+        "any", rows of simple methods are returned if they are better. Methods that use a network
+        take it here.
     tolerance : float, optional
         Largest loss above that of all rows for ``size="auto"``, as a share (default: 0.02).
     exact : bool
