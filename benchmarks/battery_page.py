@@ -251,7 +251,7 @@ def model_table() -> str:
         lines.append([*line, _not_worse(f"model={word}", cells, True), f'`"{word}"`'])
     head = ["model", "mean difference (points)", "better", "worse", "default not worse"]
     return table(
-        [*head, "`model=` not worse", "`model=` not worse than the best of each case", "`model=`"],
+        [*head, "`model=` not worse", "`model=` not worse than the best each time", "`model=`"],
         lines,
     )
 

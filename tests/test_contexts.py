@@ -253,7 +253,7 @@ def test_the_command_writes_the_rows_of_each_context(table, command):
     [
         (WORDS, "'y' has no value in row 7"),
         ([*WORDS[:2], "--size", "5"], "--target"),
-        ([*LABELLED, "--target", "z"], "target='z' is not known"),
+        ([*LABELLED, "--target", "z"], "--target z is not known"),
         ([*LABELLED, "--contexts", "40"], "--contexts must be an integer between 1 and 39"),
         ([*LABELLED, "--size", "40"], "--size must be an integer between 1 and 39"),
         ([*LABELLED, "--out", "c.npz"], "--out c.npz must end in .json, .csv or .parquet"),

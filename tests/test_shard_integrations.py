@@ -352,7 +352,7 @@ class TestCommand:
             (("npy", "--initial", "none.npz"), "does not exist"),
             (("npy", "--device", "cuda:9"), "cuda:9"),
             (("digits", "--dask", "tcp://127.0.0.1:1"), "--executor tcp"),
-            (("npy", "--columns", "embedding"), "columns= does not apply"),
+            (("npy", "--columns", "embedding"), "--columns does not apply"),
             (("digits", "--passes", "--exact"), "--passes"),
             (("no-*.npy",), "file matches"),
             (("npy/x-0.npy", "--skip-bad"), "has no labels"),

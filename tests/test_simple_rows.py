@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import KNeighborsClassifier
 
-from bicore import Dataset, select
+from bicore import Dataset, TimeLimitError, select
 from bicore.kernels.base import Intercept
 from bicore.kernels.classical import Exponential
 from bicore.methods.simple_rows import NEIGHBOURS, RIDGE, Trial
@@ -60,6 +60,16 @@ def test_requests_that_simple_methods_cannot_answer_are_not_compared(model, opti
     assert len(select(X, Y, 20, model=model, **options)) == 20
     assert len(select(X, Y, 20, strategy="greedy", rule="gain")) == 20
     assert len(select(X, Y.astype(float), 20, model=model)) == 20
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimitError])
+def test_a_stop_during_the_comparison_loses_nothing(error, monkeypatch):
+    def stop(*_):
+        assert torch.get_num_threads() == 1
+        raise error
+
+    monkeypatch.setattr(Trial, "compare", stop)
+    assert select(X, Y, 20).status == "complete"
 
 
 def test_a_prior_is_like_weights():

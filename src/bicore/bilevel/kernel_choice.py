@@ -1,14 +1,14 @@
 """Choose the kernel for ``kernel="auto"`` by held-out error.
 
-The candidates are the exponential kernel with and without standardised columns and, for wide rows
-such as embeddings, the cosine. ``model=`` selects candidates that suit one kind of model.
+The candidates are the exponential kernel with and without standardised columns and, for some wide
+rows, the cosine. ``model=`` selects candidates that suit one kind of model.
 
 1. Draw some rows by id alone, so that the order of rows and the seed change nothing.
-2. Split them three times into a subset of the requested size and held-out rows.
-3. For each kernel fit ridge regression with an intercept to the subsets, for every ρ of a grid of
-   powers of ten. Choose the kernel with the smallest squared error on the held-out rows. For large
-   data the cosine is preferred at an error up to 3% larger, if it is the only kernel that allows
-   all rows as candidates.
+2. Split them three times into a subset of the requested size, at most 250, and held-out rows.
+3. For each kernel fit ridge regression with an intercept to the subsets, with ρ on a grid of powers
+   of ten that is followed downhill. Choose the kernel with the smallest squared error on the
+   held-out rows. For large data the cosine is preferred at an error up to 3% larger, if it is the
+   only kernel that allows all rows as candidates.
 
 A memory sees only a few classes of a problem at a time, too little for a comparison. It uses a
 fixed kernel, which was the best one for memories.
@@ -137,6 +137,7 @@ class AutomaticKernel(Kernel):
     #: large that other kernels than the cosine would need a sample.
     in_part: bool = False
     class_means: bool = False
+    # Old files lack this field; "added" keeps their fingerprints.
     large: bool = field(default=False, metadata={"added": True})
     model: str = "any"
 

@@ -35,6 +35,7 @@ class Result:
     score: float
     selection_seconds: float
     model_seconds: float = 0.0
+    #: The metrics of each evaluation model, and its recall of each class (None if unknown).
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
     classes: dict[str, list[float | None]] = field(default_factory=dict)
     picks: list[int] = field(default_factory=list)
@@ -153,7 +154,7 @@ class Entry:
     #: Whether it is the best method, or not significantly worse.
     best: bool
     tied: bool
-    #: Whether it has the seeds of all methods; only then can it be best or tied.
+    #: Whether it has the seeds of the method with the most; only then can it be best or tied.
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
@@ -205,8 +206,8 @@ def _of_size(
 ) -> tuple[list[Entry], float]:
     """Return the entries of one size, and the smallest detectable difference.
 
-    Only methods with all seeds can be best or tied, because means over different seeds are not
-    comparable.
+    Only methods with the seeds of the method that has the most can be best or tied, because means
+    over different seeds are not comparable.
     """
     most = max(present.values(), key=len)
     complete = [method for method, own in present.items() if set(own) == set(most)]

@@ -699,10 +699,16 @@ class BilevelSelector(Selector, Proxy):
             weights = weigh_classes(torch.from_numpy(data.weights), targets, self.prior)
             data = data.with_columns(sample_weight=weights.numpy())
         weighted = replace(request, data=data)
-        rows, note = find_better_rows(self.kernel, weighted, targets.values, coreset, with_kernel)
-        if not rows:
+        try:
+            with request.runtime.apply():
+                rows, note = find_better_rows(
+                    self.kernel, weighted, targets.values, coreset, with_kernel
+                )
+            if not rows:
+                return coreset
+            found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))), prepared)
+        except (TimeLimitError, KeyboardInterrupt):  # the coreset is complete without it
             return coreset
-        found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))), prepared)
         if found.status is not Status.COMPLETE:
             return coreset
         return found.with_details({"notes": (*found.provenance.notes, note)})

@@ -68,11 +68,13 @@ def find_better_rows(
         scaled = scaling.fit(data.x).features(trial.x)
         assert scaled is not None  # a linear kernel has features
         herded = _select_simply(Herding, request, scaled)
+        if not len(herded):
+            return [], ""
         error = sum(trial.compare(scaled, [coreset.indices, herded], False))
         if error < best:
             best, columns, found = error, scaled, [coreset.indices, herded]
     found.append(_select_simply(FacilityLocation, request, columns))
-    if not all(map(len, found)):
+    if not len(found[-1]):
         return [], ""
     own, *errors = trial.compare(columns, found, with_kernel)
     place = errors.index(min(errors))

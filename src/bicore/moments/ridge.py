@@ -47,8 +47,8 @@ MOST_PENDING = 64
 LEAST = 1e-9
 #: Minimum relative decrease of the objective for an exchange.
 WORTHWHILE = 1e-6
-#: Maximum difference between the sum of all changes and a refit, as a share of the empty coreset's
-#: loss.
+#: Maximum difference between the sum of all changes and a refit, as a share of the largest of the
+#: empty coreset's loss, the refitted loss and the mean squared target.
 DRIFT = 1e-6
 #: Known products of the first rows.
 Known = tuple[Array, Array] | None
@@ -245,11 +245,13 @@ class FeatureState:
         self.objective -= lower
         return step, reach, turned
 
-    def growth_since(self, before: Any, longest: float, shares: Array | None) -> float:
-        """Bound the growth of the slope of any row, by norms.
+    def growth_since(self, before: Any, largest_square: float, shares: Array | None) -> float:
+        """Bound the growth of the slope of any row since ``both`` was ``before``, by norms.
 
-        A slope is ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most
-        ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the Frobenius norm.
+        ``largest_square`` is the largest ‖φ‖². A row of class c has the target e_c − π, where π are
+        the shares of the classes; without classes there is no bound. A slope is
+        ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the
+        Frobenius norm.
         """
         moved = self.both - before
         if not bool((moved != 0).any()):
@@ -268,7 +270,7 @@ class FeatureState:
             square = float((product * product).sum())
         else:
             square = float(((left.T @ left) * (right.T @ right)).sum())
-        return float(longest**0.5 * linear + longest * max(0.0, square) ** 0.5)
+        return float(largest_square**0.5 * linear + largest_square * max(0.0, square) ** 0.5)
 
 
 class FeatureRows(RidgeRows):
@@ -321,8 +323,9 @@ class FeatureRows(RidgeRows):
 class PairRows(RidgeRows):
     """Rows whose costs follow from the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
 
-    A change is a term of rank one in T and of rank two in V. They are pending until a
-    column is read: a change costs some N·t numbers after t changes, never N².
+    A change is a term of rank one in T and of rank two in V. They stay
+    pending, and a column that is read is corrected by them. They are applied to the matrices, which
+    costs N², after ``MOST_PENDING`` changes or when pairs are read.
     """
 
     least = -np.inf
@@ -569,8 +572,8 @@ def _first_largest(values: Array, scale: float = 0.0) -> int:
 def _verify(rows: Candidates) -> Candidates:
     """Compare the sum of the changes with a refit; warn and use the refit if they differ."""
     fitted = rows.refit()
-    # With a single class, the loss of an empty coreset is 0, and rows of other classes still have
-    # targets.
+    # If the outer rows have a single class, the empty coreset's loss is 0, but candidates of other
+    # classes have targets that are not 0.
     size = float(np.einsum("ij,ij->", rows.targets, rows.targets)) / len(rows.targets)
     if not abs(fitted - rows.objective) <= DRIFT * max(rows.outer.constant, abs(fitted), size):
         warnings.warn(

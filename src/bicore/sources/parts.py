@@ -652,7 +652,7 @@ def open_dask_array(source: Any, labels: Any = None, sample_weight: Any = None) 
 
 
 def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
-    """Split labels or weights like the blocks of x."""
+    """Return the blocks of x, or of labels or weights split like x."""
     if column is None:
         return [None] * len(sizes)
     import dask.array

@@ -133,13 +133,14 @@ class SparseWeights:
     def run(self, steps: int, clock: Clock) -> None:
         """Lower the objective, then raise β until few enough points remain."""
         self.descend(steps, clock)
-        self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
+        beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
         for _ in range(DOUBLINGS):
             if self.remaining <= self.size or clock.over:
                 return
+            self.beta = beta
             self.descend(steps, clock)
             self._drop_zero_weights()
-            self.beta *= 2
+            beta *= 2
 
     def descend(self, steps: int, clock: Clock) -> None:
         """Lower the penalised objective."""
@@ -234,7 +235,7 @@ class Simplex(ShrinkingStrategy):
         Largest weight. With 1 the remaining weights are 1; ``math.inf`` is the plain simplex, as
         published, whose weights are discarded here unless ``weighting="final"`` learns them again.
     steps : int
-        Number of fits for each β.
+        Maximum number of descent steps for each β; a step needs one fit or more.
 
     Examples
     --------
@@ -345,7 +346,9 @@ class Exchange(RefiningStrategy):
         if in_features:
             pairs += swaps * min(SCORED_PAIRS, width * taken)
             multiplications = 2 * depth * (pairs + 2 * swaps * (taken + width))
-            multiplications += 4 * depth**2 * sweeps * points  # every row times Σ and A, twice
+            multiplications += (
+                4 * depth**2 * sweeps * points
+            )  # every row times Σ and A, about twice
             return RefinementCost(
                 passes=FIRST_PASSES, multiplications=multiplications, reads=pairs * READS_A_PAIR
             )
@@ -536,10 +539,11 @@ class _ClassMeans:
 
     def run(self, sweeps: float) -> Outcome:
         """Sweep over the classes until the loss hardly changes."""
-        while sweeps > 0:
+        classes = np.unique(self.codes[self.points]).tolist()
+        while sweeps > 0 and len(classes) > 1:  # with one class the loss is 0
             sweeps -= 1
             before = self.loss
-            for code in np.unique(self.codes[self.points]).tolist():
+            for code in classes:
                 if self.assembly.clock.over:
                     return STOPPED
                 checkpoint()
