@@ -452,7 +452,7 @@ def test_heads_of_two_streams_are_the_head_of_one(bicore, folder):
     run = bicore("predict", "picks.npz", "data.npz", cwd=folder)
     assert "picks.npz is a coreset file; give a file written by Head.save" in run.stderr
     run = bicore("show", "b-head.npz", cwd=folder)
-    assert "b-head.npz is a state file; give a file written by Coreset.save" in run.stderr
+    assert "b-head.npz is a state file; give a .npz file written by bicore select" in run.stderr
     for wrong in (
         ("predict", "data.npz", "data.npz"),
         ("predict", "a-head.npz", "data.npz", "--scale", "unit"),

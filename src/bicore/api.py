@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -218,7 +220,7 @@ def select(
     InputError
         If an argument is invalid.
     TimeLimitError
-        If ``max_seconds`` is over before the first row is selected.
+        If ``runtime.max_seconds`` is over before the first row is selected.
 
     Examples
     --------
@@ -700,6 +702,8 @@ def _in_parts(
                 f"leave {name} out."
             )
         return None
+    if _is_path(x) and not glob.has_magic(str(x)) and not os.path.exists(x):
+        raise InputError(f"x={str(x)!r} does not exist; check the name of the file.")
     from bicore.methods.passes import RowsInParts
 
     return RowsInParts(x, y, sample_weight, outer, options)

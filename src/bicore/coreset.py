@@ -579,7 +579,7 @@ class Coreset:
         --------
         See :meth:`save`.
         """
-        writer = "Coreset.save or bicore select --out"
+        writer = "bicore select --out or Coreset.save"
         head, arrays = read_state(path, writer, FORMAT)
         try:
             for name, kinds in _ARRAYS.items():

@@ -196,7 +196,7 @@ def read_state(
     """Read a file of :func:`write_state`; ``writer`` is the method that errors refer to."""
     # Read separately: an error of the disk is not damage of the file.
     if Path(path).is_dir():
-        raise InputError(f"{path} is a folder; give a file written by {writer}.")
+        raise InputError(f"{path} is a folder; give {_file_of(writer)}.")
     content = Path(path).read_bytes()
     try:
         head, arrays = _unpack(content, version)
@@ -207,9 +207,9 @@ def read_state(
     if head.get("format") != version:
         kind = "coreset" if "provenance" in head else "state"
         if kind != _kind_of(writer):
-            raise InputError(f"{path} is a {kind} file; give a file written by {writer}.")
+            raise InputError(f"{path} is a {kind} file; give {_file_of(writer)}.")
         found = f"format {head.get('format')!r}, and this version reads format {version}"
-        fix = f"give a file written by {writer}, or use the version that wrote it"
+        fix = f"give {_file_of(writer)}, or use the version that wrote it"
         raise InputError(f"{path} has {found}; {fix}.")
     return head, arrays
 
@@ -246,7 +246,7 @@ def damaged_file_error(path: PathLike, writer: str, why: object) -> DamagedFileE
     reason = str(why).partition("\n")[0] or type(why).__name__
     reason = f"it has no {reason}" if isinstance(why, KeyError) else reason
     wrong = f"{path} is not a {_kind_of(writer)} file, or it is damaged ({reason})"
-    return DamagedFileError(f"{wrong}; give a file written by {writer}.")
+    return DamagedFileError(f"{wrong}; give {_file_of(writer)}.")
 
 
 @contextmanager
@@ -262,7 +262,13 @@ def refuse_damage(path: PathLike, writer: str) -> Iterator[None]:
 
 def _kind_of(writer: str) -> str:
     """Return the kind of file that a method writes, for errors."""
-    return "coreset" if writer.startswith("Coreset") else "state"
+    return "coreset" if "Coreset" in writer else "state"
+
+
+def _file_of(writer: str) -> str:
+    """Return the kind of file to give instead, for errors."""
+    ending = ".npz " if "Coreset" in writer else ""
+    return f"a {ending}file written by {writer}"
 
 
 def _checksum(text: str, arrays: Mapping[str, Array]) -> str:

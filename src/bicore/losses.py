@@ -251,7 +251,9 @@ class Loss(ABC):
 
 def _count_classes(name: str, targets: Targets) -> int:
     if targets.classes is None:
-        fix = "use loss='squared' or task='classification'"
+        values = targets.values
+        whole = values.shape[1] == 1 and (values == values.round()).all()
+        fix = "use loss='squared'" + " or task='classification'" * bool(whole)
         raise InputError(f"loss={name!r} needs class labels, and y holds numeric targets; {fix}.")
     return len(targets.classes)
 

@@ -176,7 +176,7 @@ def _explain_contradicted(found: int, count: int, helps: bool) -> tuple[str, ...
         return ()
     decision = (
         "they are excluded, because that improves the prediction of held-out rows (to keep them: "
-        "smooth_labels=False or --smooth-labels no)"
+        "smooth_labels=False)"
         if helps
         else "they stay candidates, because excluding them does not improve the prediction of "
         "held-out rows"

@@ -56,15 +56,25 @@ _WORDS = {
     ", or None for all rows": "",
     ", or a NumPy generator": "",
     "give y (target=… or labels=…)": "give --target or --labels",
+    "'balanced' or a mapping {label: count}": "balanced or LABEL=COUNT,LABEL=COUNT,…",
+    "'data', 'equal' or a share per label, such as {'cat': 0.3, 'dog': 0.7}": (
+        "data, equal or a share per label, such as cat=0.3,dog=0.7"
+    ),
+    "a class of y;": "a class of the labels;",
+    "two classes of y a share": "two classes a share",
+    "pass initial.indices for its rows": (
+        "give the SOURCE from which it was selected, or leave initial out"
+    ),
     "give y, or another method": "give --target or --labels, or another --method",
 }
 #: An argument in a message: with a value, as its subject, or in a phrase; not in a call.
 _ARGUMENT = re.compile(
     r"[\w.]+\([^()]*\)"
     r"|(?<![\w./\\'\"-])(?P<name>[a-z_]+)="
-    r"(?P<value>'[^']*'|True|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\.?\w)|(?= ))"
+    r"(?P<value>'[^']*'|\{[^{}]*\}|True|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\.?\w)|(?= ))"
     r"|(?:(?<=raise )|(?<=larger )|(?<=constant ))(?P<long>[a-z]+_[a-z_]+)"
-    r"|^(?P<subject>[a-z_]+)(?= (?:must|needs|is empty)\b)"
+    r"|^(?P<subject>[a-z_]+)(?= (?:must|needs|is empty|was selected)\b)"
+    r"|^(?P<prefix>quotas|prior)(?=: )"
     r"|(?<=leave )(?P<unused>[a-z_]+)(?= out)|(?<=no option )'(?P<no>[a-z_]+)'"
 )
 #: A list of arguments in a message.
@@ -285,10 +295,12 @@ def _list_options(found: re.Match[str]) -> str:
 
 def _as_option(found: re.Match[str]) -> str:
     """Return the option for an argument, with its value; anything else as it was found."""
-    name = next(filter(None, found.group("name", "long", "subject", "unused", "no")), "")
+    name = next(filter(None, found.group("name", "long", "subject", "prefix", "unused", "no")), "")
     option, value = _OPTIONS.get(name, found[0]), found["value"]
     if name not in _OPTIONS or value in (None, "", "…", "True"):
         return option
+    if value.startswith("{"):  # shares by label
+        value = value.strip("{}").replace("'", "").replace(": ", "=").replace(", ", ",")
     return f"{option} {shlex.quote(value.strip(chr(39)))}"
 
 

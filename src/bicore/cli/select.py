@@ -246,6 +246,12 @@ def select(rows: Rows, method: Method, limits: Limits, output: Answer, search: A
     if output.dry_run:
         _estimate(arguments, runtime, output)
         return
+    if search.initial is not None and source is not None:
+        rows_before, count = arguments["initial"].provenance.rows, len(source.data)
+        if rows_before not in (None, count):
+            wrong = f"--initial {search.initial} was selected from {rows_before} rows"
+            fix = "give the SOURCE from which it was selected, or leave --initial out"
+            raise InputError(f"{wrong}, and {rows.source} has {count}; {fix}.")
     appraise = None
     if source is not None and output.report is not None and not output.no_worth:
         appraise = _make_appraiser(rows, source, arguments, runtime)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bicore._version import __version__
-from bicore.cli.options import argument
+from bicore.cli.options import argument, name_options
 from bicore.cli.terminal import exit_on_interrupt, print_answer
 from bicore.errors import InputError
 
@@ -66,7 +66,7 @@ class CoresetFile:
     Attributes
     ----------
     file
-        File written by bicore select --out.
+        .npz file written by bicore select --out.
     """
 
     panel: ClassVar[str] = "Data"
@@ -93,7 +93,7 @@ def show(coreset_file: CoresetFile) -> None:
             text = value if name == "parameters" else WORDS.get(name, {}).get(str(value))
             _print_field(LABELS.get(name, name), text or _as_text(value))
     for note in coreset.provenance.notes:
-        _print_field("note", note)
+        _print_field("note", name_options(note))
     _print_field("selected rows", shorten(coreset.indices))
     if not coreset.binary:
         _print_field("weights", shorten([f"{weight:.3g}" for weight in coreset.weights]))

@@ -133,8 +133,14 @@ def plan_operators(
     raise MemoryLimitError(
         f"selecting from {n} rows needs at least {human_bytes(blocked)} in addition to the "
         f"data, and the limit is {human_bytes(limit)} (a stored kernel matrix would add "
-        f"{human_bytes(stored)}); raise Runtime(memory=…), give fewer rows, or use float32."
+        f"{human_bytes(stored)}); raise Runtime(memory=…), {_other_ways(runtime)}."
     )
+
+
+def _other_ways(runtime: Runtime) -> str:
+    """Say how to need less memory, at the end of a list in an error."""
+    double = runtime.torch_dtype == torch.float64
+    return "give fewer rows, or use float32" if double else "or give fewer rows"
 
 
 def build_operators(
@@ -158,7 +164,7 @@ def build_operators(
     if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(device)):
         raise MemoryLimitError(
             f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
-            "free some memory, give Runtime(memory=…), give fewer rows, or use float32."
+            f"free some memory, give Runtime(memory=…), {_other_ways(runtime)}."
         )
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
@@ -225,7 +231,7 @@ def _precomputed(
         raise MemoryLimitError(
             f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
             f"in addition to it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), "
-            "give fewer rows, or use float32."
+            f"{_other_ways(runtime)}."
         )
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise InputError(

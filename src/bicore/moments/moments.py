@@ -541,7 +541,7 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     except (AttributeError, TypeError, ValueError):
         raise InputError(
             f"prior={prior!r} is not known; use 'data', 'equal' or a share per label, such as "
-            "{'cat': 0.3, 'dog': 0.7} (--prior cat=0.3,dog=0.7)."
+            "{'cat': 0.3, 'dog': 0.7}."
         ) from None
     shares = np.array(list(given.values()))
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):

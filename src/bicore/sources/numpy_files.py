@@ -128,7 +128,10 @@ def open_array(path: Path, name: str | None = None) -> Iterator[tuple[IO[bytes],
             names = (one if one.isprintable() else ascii(one) for one in members)
             held = ", ".join(names) or "nothing"
             lacks = f"{path} has no array {name!r}; it holds {held}"
-            raise InputError(f"{lacks} (np.savez(file, x=…, y=…), or --labels FILE.npy).")
+            more = "" if name in ("x", "y") else f", {name}=…"
+            fix = f"Save the features as x and the labels as y: np.savez(file, x=…, y=…{more})"
+            fix += ", or give --labels FILE.npy" * (name == "y")
+            raise InputError(f"{lacks}. {fix}.")
         with archive.open(members[name]) as stream:
             yield stream, _read_header(stream, path, name, members[name].file_size)
 
@@ -289,6 +292,9 @@ def load_arrays(path: Path, reading: Reading) -> Source:
         x = load_array(path, reading, None if single else "x")
     if reading.labels is not None:
         y = load_array(Path(reading.labels), reading)
+        if x.ndim and y.ndim and len(y) != len(x):
+            here = f"{reading.labels} has {len(y)} rows, and {path} has {len(x)}"
+            raise InputError(f"{here}; give one value for each row.")
     elif not single:
         y = load_array(path, reading, "y")
     if reading.sample_weight is not None:
