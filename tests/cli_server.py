@@ -77,19 +77,10 @@ class Server:
 
 #: Modules that commands import when they run: imported once, every child has them.
 SHARED = (
-    "pandas",
-    "pyarrow.compute",
-    "pyarrow.csv",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "scipy.stats",
-    "sklearn.datasets",
-    "sklearn.decomposition",
-    "sklearn.ensemble",
-    "sklearn.isotonic",
-    "sklearn.linear_model",
-    "sklearn.metrics",
-    "sklearn.neighbors",
+    *("pandas", "scipy.stats"),
+    *(f"pyarrow.{name}" for name in ("compute", "csv", "dataset", "parquet")),
+    *(f"sklearn.{name}" for name in ("datasets", "decomposition", "ensemble", "isotonic")),
+    *(f"sklearn.{name}" for name in ("linear_model", "metrics", "neighbors")),
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
     "mpl_toolkits.mplot3d",

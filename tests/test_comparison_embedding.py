@@ -30,16 +30,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def make_arguments(folder, **facts):
-    given = {
-        "data": str(folder),
-        "rows": str(folder / "rows.jsonl"),
-        "protocol": "aside",
-        "methods": None,
-        "minutes": None,
-        "seeds": 2,
-        "device": "cpu",
-    }
-    return Namespace(**{**given, **facts})
+    given = Namespace(protocol="aside", methods=None, minutes=None, seeds=2, device="cpu")
+    vars(given).update(data=str(folder), rows=str(folder / "rows.jsonl"), **facts)
+    return given
 
 
 def cells(record):

@@ -15,17 +15,12 @@ from tests.helpers import fails, refuses
 SMALL = partial(ResNet18, width=4)
 
 
-def images(rows, seed=0):
-    """Bytes of two classes, one redder and one bluer."""
+def sample(rows, seed=0):
+    """Images of two classes, one redder and one bluer."""
     rng = np.random.default_rng(seed)
     labels = np.arange(rows) % 2
     pixels = rng.integers(0, 120, (rows, 3, 32, 32))
     pixels[np.arange(rows), 2 * labels] += 120
-    return pixels.astype(np.uint8), labels
-
-
-def sample(rows, seed=0):
-    pixels, labels = images(rows, seed)
     x = torch.from_numpy((pixels / 128 - 1).astype(np.float32))
     return Sample(x, torch.from_numpy(labels), torch.ones(rows))
 

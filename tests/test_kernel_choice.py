@@ -67,6 +67,8 @@ def test_the_model_to_be_trained_chooses_the_kernel(model):
     kernel = AutomaticKernel(model=model)
     wide = kernel.candidates(2, kernel_choice.WIDE, 5)
     assert (COSINE in wide) == (model in ("linear", "network"))
+    if model != "neighbours":
+        assert kernel.candidates(0, 3, 5)[1] == wide[1] == "exponential"
     many = kernel.candidates(2, kernel_choice.WIDE, 2 * kernel_choice.MANY_PER_CLASS)
     assert (many != wide) == (model == "any")
     large = replace(kernel, large=True).candidates(2, kernel_choice.WIDE, 5)
@@ -108,11 +110,6 @@ def test_linear_kernels_are_not_for_narrow_classes(
     data = Dataset(np.eye(60, columns), targets)
     chosen = choose_kernel(automatic, data, read_targets(data.y), 30)
     assert choice_of(chosen).name == name
-
-
-def test_targets_and_wide_rows_keep_the_wide_kernel():
-    for classes, columns in ((0, 3), (2, kernel_choice.WIDE)):
-        assert AutomaticKernel().candidates(classes, columns, 5)[1] == "exponential"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,15 @@ def test_requests_that_simple_methods_cannot_answer_are_not_compared(model, opti
     assert len(select(X, Y.astype(float), 20, model=model)) == 20
 
 
+def test_the_methods_see_columns_standardised_over_all_rows(monkeypatch):
+    units, seen = 10.0 ** np.arange(64), []
+    compare = Trial.compare
+    monkeypatch.setattr(Trial, "compare", lambda *of: seen.append(of[1]) or compare(*of))
+    select(X * units, Y, 30)
+    # The last call is for the scaling that was chosen.
+    assert seen[-1].std(0, correction=0).round(decimals=6).unique().tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimitError])
 def test_a_stop_during_the_comparison_loses_nothing(error, monkeypatch):
     def stop(*_):

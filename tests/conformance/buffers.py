@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bicore.bilevel.weights import ProjectedGradient
 from bicore.kernels import RBF
-from bicore.methods import Herding, KCenter
+from bicore.methods import Herding, KCenter, Selector
 from bicore.methods.registry import greedy_selector
 from bicore.moments.features import RandomReLU
 from bicore.streaming import (
@@ -27,6 +27,17 @@ LEARNT = greedy_selector(
     kernel=RBF(0.2), inner_reg=0.1, weighting="final", optimiser=ProjectedGradient(final_steps=5)
 )
 
+
+def moments(*options, **more) -> Callable[[int, int], Buffer]:
+    return lambda capacity, seed: MomentMemory(capacity, *options, random_state=seed, **more)
+
+
+def merged(selector: Selector, slots: int, **more) -> Callable[[int, int], Buffer]:
+    return lambda capacity, seed: MergeReduce(
+        capacity, selector, min(slots, capacity), random_state=seed, **more
+    )
+
+
 #: A maker for each configuration: capacity and seed in, a fresh buffer out.
 CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
     Reservoir: {"reservoir": Reservoir},
@@ -37,30 +48,16 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
         "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, strategy="cosine"),
     },
     MomentMemory: {
-        "moments": lambda capacity, seed: MomentMemory(capacity, RELU, random_state=seed),
-        "moments, rows": lambda capacity, seed: MomentMemory(
-            capacity, "rows", "gain", half_life=100.0, random_state=seed
-        ),
-        "moments, equal prior": lambda capacity, seed: MomentMemory(
-            capacity, RELU, "gradient", prior="equal", random_state=seed
-        ),
+        "moments": moments(RELU),
+        "moments, rows": moments("rows", "gain", half_life=100.0),
+        "moments, equal prior": moments(RELU, "gradient", prior="equal"),
     },
     MergeReduce: {
-        "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(
-            capacity, BILEVEL, min(3, capacity), random_state=seed
-        ),
-        "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(
-            capacity, BILEVEL, 1, random_state=seed
-        ),
-        "merge-reduce, learnt": lambda capacity, seed: MergeReduce(
-            capacity, LEARNT, min(2, capacity), "learned", seed
-        ),
-        "merge-reduce, no labels": lambda capacity, seed: MergeReduce(
-            capacity, KCenter(), min(2, capacity), random_state=seed
-        ),
-        "merge-reduce, model": lambda capacity, seed: MergeReduce(
-            capacity, Herding(), min(2, capacity), random_state=seed
-        ),
+        "merge-reduce, 3 slots": merged(BILEVEL, 3),
+        "merge-reduce, 1 slot": merged(BILEVEL, 1),
+        "merge-reduce, learnt": merged(LEARNT, 2, weighting="learned"),
+        "merge-reduce, no labels": merged(KCenter(), 2),
+        "merge-reduce, model": merged(Herding(), 2),
     },
 }
 #: Configurations whose answer depends on how the stream is cut into batches.

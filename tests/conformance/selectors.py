@@ -3,6 +3,8 @@ tested."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -35,49 +37,40 @@ from bicore.methods.registry import greedy_selector
 from bicore.networks import ConjugateGradients, QuasiNewton
 
 SPACES = ("features", "embedding", "gradients")
+squared = partial(greedy_selector, kernel=RBF(0.2), inner_reg=0.1)
+softmax = partial(greedy_selector, kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05)
+fast_network = partial(NetworkSelector, inner_reg=0.1, curvature="gauss-newton")
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     BilevelSelector: {
-        "squared": greedy_selector(kernel=RBF(0.2), inner_reg=0.1),
-        "squared gain": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="gain"),
+        "squared": squared(),
+        "squared gain": squared(rule="gain"),
         "squared, features": greedy_selector(kernel="linear", inner_reg=0.1),
         "squared, automatic": greedy_selector(kernel="ntk"),
         "squared, automatic kernel": greedy_selector(kernel="auto"),
         "squared, per point": greedy_selector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
-        "squared, learnt": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, weighting="learned"),
-        "squared, exchange": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
+        "squared, learnt": squared(weighting="learned"),
+        "squared, exchange": squared(strategy="exchange"),
         "squared, elimination": greedy_selector(
             kernel="linear", inner_reg=0.1, strategy="elimination"
         ),
-        "squared, simplex": greedy_selector(
-            kernel=RBF(0.2), inner_reg=0.1, strategy=Simplex(steps=2)
-        ),
-        "squared, batches": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
-        "cross-entropy": greedy_selector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
-        "cross-entropy, final": greedy_selector(
-            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weighting="final"
-        ),
-        "cross-entropy, candidates": greedy_selector(
-            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
-        ),
-        "squared, drawn": greedy_selector(
-            kernel=RBF(0.2), inner_reg=0.1, candidates=5, first="random", quotas="balanced"
-        ),
+        "squared, simplex": squared(strategy=Simplex(steps=2)),
+        "squared, batches": squared(strategy=Batches(4)),
+        "cross-entropy": softmax(),
+        "cross-entropy, final": softmax(weighting="final"),
+        "cross-entropy, candidates": softmax(candidates=10, first="random"),
+        "squared, drawn": squared(candidates=5, first="random", quotas="balanced"),
         "squared, landmarks": greedy_selector(kernel=Nystrom(RBF(0.2), 8), inner_reg=0.1),
-        "glister": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
-        "glister, cross-entropy": greedy_selector(
-            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"
-        ),
-        "reducible": greedy_selector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
-        "reducible, cross-entropy": greedy_selector(
-            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"
-        ),
+        "glister": squared(rule="first-order"),
+        "glister, cross-entropy": softmax(rule="first-order"),
+        "reducible": squared(rule="reducible"),
+        "reducible, cross-entropy": softmax(rule="reducible"),
     },
     JointSelector: {
         "joint": JointSelector(
             [
-                greedy_selector(kernel=RBF(0.2), inner_reg=0.1),
+                squared(),
                 greedy_selector(kernel="linear", loss="cross-entropy", inner_reg=0.05),
             ]
         )
@@ -93,19 +86,11 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "v-design, certified": VDesign(noise=0.1, certify=True),
     },
     NetworkSelector: {
-        "network": NetworkSelector(
-            inner_reg=0.1,
-            first="best",
-            training=QuasiNewton(4),
-            inverse=ConjugateGradients(2),
-            curvature="gauss-newton",
+        "network": fast_network(
+            first="best", training=QuasiNewton(4), inverse=ConjugateGradients(2)
         ),
-        "network, candidates": NetworkSelector(
-            inner_reg=0.1,
-            candidates=3,
-            training=QuasiNewton(2),
-            inverse=ConjugateGradients(1),
-            curvature="gauss-newton",
+        "network, candidates": fast_network(
+            candidates=3, training=QuasiNewton(2), inverse=ConjugateGradients(1)
         ),
     },
     ADesign: {"a-design": ADesign(noise=0.1), "a-design, kernel": ADesign(RBF(0.2), 0.1)},
