@@ -81,7 +81,10 @@ def test_a_stop_during_the_comparison_loses_nothing(error, monkeypatch):
     assert select(X, Y, 20).status == "complete"
 
 
-def test_a_prior_is_like_weights():
-    weights = 1 / np.bincount(Y)[Y]
+def test_a_prior_is_like_weights(monkeypatch):
+    seen, compare = [], Trial.compare
+    monkeypatch.setattr(Trial, "compare", lambda *of: seen.append(of[0].weights) or compare(*of))
     by_prior = select(X, Y, 30, prior="equal")
-    assert by_prior.indices.tolist() == select(X, Y, 30, sample_weight=weights).indices.tolist()
+    by_weights = select(X, Y, 30, sample_weight=1 / np.bincount(Y)[Y])
+    assert by_prior.indices.tolist() == by_weights.indices.tolist()
+    torch.testing.assert_close(seen[0] / seen[0].sum(), seen[-1] / seen[-1].sum())
