@@ -23,8 +23,7 @@ def test_the_error_is_that_of_scikit_learn(first):
     wrong = [1 - model.score(X[first:], Y[first:]) for model in models]
     kernel = Exponential().fit(X)
     trial = Trial(Dataset(X, Y, weights), Y, kernel)
-    own = [np.arange(40)]
-    assert trial.compare(torch.from_numpy(X), own, False) == pytest.approx(
+    assert trial.compare(torch.from_numpy(X), [np.arange(40)], False) == pytest.approx(
         [np.mean(wrong)], abs=1e-8
     )
     gram = Intercept(kernel, 1.0).fit(X[:40]).gram(torch.from_numpy(X)).numpy()
@@ -33,7 +32,7 @@ def test_the_error_is_that_of_scikit_learn(first):
     model = KernelRidge(alpha=RIDGE, kernel="precomputed").fit(gram[:40, :40], goals[:40])
     outputs = model.predict(gram[first:, :40]) + np.eye(10)[Y[counted]].mean(0)
     wrong.append(np.mean(outputs.argmax(1) != Y[first:]))
-    assert trial.compare(torch.from_numpy(X), own, True) == pytest.approx(
+    assert trial.compare(torch.from_numpy(X), [np.arange(40)], True) == pytest.approx(
         [np.mean(wrong)], abs=1e-8
     )
 
