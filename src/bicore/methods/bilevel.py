@@ -476,7 +476,9 @@ class BilevelSelector(Selector, Proxy):
 
     def _prepare_alone(self, request: Request) -> Prepared:
         """Prepare for several searches."""
-        with request.runtime.apply(), request.clock.running():
+        clock, runtime = request.clock, request.runtime
+        line = ProgressLine(runtime.progress, clock, self._greedy_size(request), "selecting")
+        with runtime.apply(), clock.running(), line:
             return self._prepare(request)
 
     def _greedy_size(self, request: Request) -> int:
@@ -701,12 +703,13 @@ class BilevelSelector(Selector, Proxy):
         weighted = replace(request, data=data)
         try:
             with request.runtime.apply():
-                rows, note = find_better_rows(
-                    self.kernel, weighted, targets.values, coreset, with_kernel
-                )
+                kernel = prepared.kernel if with_kernel else None
+                rows, note = find_better_rows(kernel, weighted, targets.values, coreset)
             if not rows:
                 return coreset
-            found = self._search(replace(request, start=Start(rows, [1.0] * len(rows))), prepared)
+            quiet = Context(runtime=replace(request.runtime, progress=False))
+            start = Start(rows, [1.0] * len(rows))
+            found = self._search(replace(request, context=quiet, start=start), prepared)
         except (TimeLimitError, KeyboardInterrupt):  # the coreset is complete without it
             return coreset
         if found.status is not Status.COMPLETE:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bicore.bilevel.kernel_choice import INTERCEPT
 from bicore.bilevel.regularisation import predict_from_subsets
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_tensor
@@ -33,8 +32,9 @@ NAMES = ("herding", "facility location")
 SCALINGS: tuple[Kernel, ...] = (Linear(), Standardised(Linear()))
 #: Numbers of neighbours that predict.
 NEIGHBOURS = (1, 5)
-#: The ρ of ridge regression in the kernel of the search, relative to the mean of k(x, x).
-RIDGE = 0.1
+#: The ρ of ridge regression in the kernel of the search, relative to the mean of k(x, x) of its
+#: points. Half of this mean is the intercept.
+RIDGE = 0.05
 #: With the kernel, the simple method must have an error that is smaller by at least this much.
 MARGIN = 0.005
 #: Distances are compared in this many steps of the largest one.
@@ -50,18 +50,18 @@ PREDICTED = 2000
 
 
 def find_better_rows(
-    kernel: Kernel, request: Request, codes: Array, coreset: Coreset, with_kernel: bool
+    kernel: Kernel | None, request: Request, codes: Array, coreset: Coreset
 ) -> tuple[list[int], str]:
     """Return the rows of the best simple method and a note, if they have a smaller mean error.
 
-    The models are nearest neighbours and, ``with_kernel``, ridge regression in the kernel of the
-    search, where the error must be smaller by ``MARGIN``. Columns are as given or standardised,
+    The models are nearest neighbours and, with the fitted kernel of the search, ridge regression;
+    then the error must be smaller by ``MARGIN``. Columns are as given or standardised,
     whichever gives nearest neighbours of the coreset and of herding fewer errors.
     """
     data = request.data
     if len(data) > MOST_ROWS or is_sparse(data.x):
         return [], ""
-    trial = Trial(data, codes, kernel.fit(data.x) if with_kernel else None)
+    trial = Trial(data, codes, kernel)
     found = [coreset.indices]
     best, columns = math.inf, trial.x
     for scaling in SCALINGS:
@@ -76,9 +76,9 @@ def find_better_rows(
     found.append(_select_simply(FacilityLocation, request, columns))
     if not len(found[-1]):
         return [], ""
-    own, *errors = trial.compare(columns, found, with_kernel)
+    own, *errors = trial.compare(columns, found, kernel is not None)
     place = errors.index(min(errors))
-    if errors[place] >= own - (MARGIN if with_kernel else 0):
+    if errors[place] >= own - (MARGIN if kernel is not None else 0):
         return [], ""
     return found[place + 1].tolist(), (
         f"rows: simple models of these rows, by {NAMES[place]} within each class, have "
@@ -135,17 +135,13 @@ class Trial:
         return [near[:, :count].mode(dim=1).values != actual for count in NEIGHBOURS]
 
     def _ridge(self, kernel: Kernel, points: Tensor, rest: Tensor) -> Tensor:
-        """Return where ridge regression with an intercept is wrong."""
+        """Return where ridge regression is wrong."""
         goals = torch.eye(int(self.classes.max()) + 1, dtype=torch.float64)
         mean = self.weights @ goals[self.classes] / self.weights.sum()
         gram = kernel.gram(self.x[points])
-        scale = gram.diagonal().mean()
-        constant = INTERCEPT * scale
         cross = kernel.evaluate(self.x[points], self.x[rest])
+        rho = RIDGE * float(gram.diagonal().mean())
         found = predict_from_subsets(
-            (gram + constant)[None],
-            (cross + constant)[None],
-            goals[self.classes[points]] - mean,
-            RIDGE * float(scale),
+            gram[None], cross[None], goals[self.classes[points]] - mean, rho
         )
         return (found[0] + mean).argmax(dim=1) != self.classes[rest]
